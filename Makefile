@@ -37,7 +37,7 @@
 PYTHON ?= python3
 PIP_FLAGS ?=
 ARGS ?=
-WORKERS ?= 3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

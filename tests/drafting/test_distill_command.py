@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoints import DEMO
 from click.testing import CliRunner, Result
+from samples import sample
 
 from drafting.adapter import AdapterDrafter
 from drafting.distill import portions, served
@@ -71,7 +72,7 @@ def test_from_text_to_a_drafter(kind: str, tmp_path: Path) -> None:
         assert loaded.parameters == file.parameters
 
 
-@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("anew", sample([True, False], "False"))
 def test_plain_text_is_gone_on_with(anew: bool, tmp_path: Path) -> None:
     """Of plain text the model goes on with prompts as users send them, some passages being kept to measure on,
     and what it says over and over is cut; unless the text is to be taken as it is written."""

@@ -45,6 +45,7 @@ def test_fused_is_at_most_half_as_large_again() -> None:
     assert shipped("fused").parameters <= 1.5 * shipped("adapter").parameters
 
 
+@pytest.mark.slow
 def test_measures_what_the_card_says(tmp_path: Path) -> None:
     """On a sixth of the held-out prompts each drafter accepts about what its card says, and fused more than adapter."""
     source = Source(DEMO)

@@ -66,6 +66,7 @@ def trained(
     return {name: each.detach().clone() for name, each in network.named_parameters()}
 
 
+@pytest.mark.slow
 def test_goes_on_after_a_kill(folder: Path, tmp_path: Path) -> None:
     """A run killed with SIGKILL half-way goes on from its checkpoint and ends at the very same numbers."""
     torch.set_num_threads(1)

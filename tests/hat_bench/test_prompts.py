@@ -32,6 +32,7 @@ def tokenizer() -> Tokenizer:
     return prompts.demo_tokenizer()
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(lengths=st.lists(st.integers(SHORTEST, MOST), min_size=1, max_size=4), seed=st.integers(0, 1000))
 def test_any_length(lengths: list[int], seed: int) -> None:

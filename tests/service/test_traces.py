@@ -150,6 +150,8 @@ def test_a_collector_that_comes_back_is_told_of(collector: Collector) -> None:
         collector.status = 200
         sent.span("session").end()
         collector.wait_for(len)
+        while len(lines) < 2:  # The answer is on its way back.
+            time.sleep(0.01)
         sent.close()
     assert [each["event"] for each in lines] == ["traces cannot be sent: going on without", "traces are sent again"]
     assert lines[1]["lost"] == 1 and len(collector.spans) == 1

@@ -123,7 +123,11 @@ def stop_all(installation: Installation) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("way", "stages", "count"), [(blocked, "2", STRANGERS), (full, "1", SOME)], ids=["blocked", "full"]
+    ("way", "stages", "count"),
+    [
+        pytest.param(blocked, "2", STRANGERS, id="blocked"),
+        pytest.param(full, "1", SOME, id="full", marks=pytest.mark.slow),
+    ],
 )
 def test_logs_that_cannot_be_written(way: Way, stages: str, count: int, tmp_path: Path) -> None:
     """A pipe that nobody reads, and a full disk, from the start: every request is answered, an answer goes on in
@@ -138,6 +142,7 @@ def test_logs_that_cannot_be_written(way: Way, stages: str, count: int, tmp_path
         assert stop_all(installation) == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_logs_whose_reader_goes_away(tmp_path: Path) -> None:
     """As where a collector dies that stood behind a pipe."""
     pipe = tmp_path / "pipe"

@@ -90,6 +90,7 @@ def check_answer(ran: Run) -> None:
     assert prompt > 512, "a prompt that nothing cuts by chance"
 
 
+@pytest.mark.slow
 def test_ushape_with_last_row_and_full_download(tmp_path: Path) -> None:
     """The prompt runs in one step, then every token in one; all its rows come back where that is asked for, and the
     answer is the same."""
@@ -112,7 +113,9 @@ def test_u_sarathi(tmp_path: Path) -> None:
     assert ran.rows == ran.prompt + TOKENS - 1
 
 
-@pytest.mark.parametrize(("mode", "draft"), [("u-medusa", "medusa"), ("u-small", str(DEMO))])
+@pytest.mark.parametrize(
+    ("mode", "draft"), [("u-medusa", "medusa"), pytest.param("u-small", str(DEMO), marks=pytest.mark.slow)]
+)
 def test_drafting_modes(mode: str, draft: str, tmp_path: Path) -> None:
     """The prompt in one step, all of its rows downloaded; some of what is drafted is accepted, so that there are fewer
     steps than tokens."""
@@ -123,6 +126,7 @@ def test_drafting_modes(mode: str, draft: str, tmp_path: Path) -> None:
     assert ran.sent > ran.prompt * ROW_BYTES
 
 
+@pytest.mark.slow
 def test_cloud(tmp_path: Path) -> None:
     """The whole model in the cloud."""
     ran = run(tmp_path, "cloud", split=0)

@@ -31,6 +31,7 @@ def metric(base: str, name: str) -> float:
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
+@pytest.mark.slow
 async def test_fifty_requests_as_people_see_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first paint is there within a second, each request has its row with chunks and rounds, the chat says where
     its tokens came from; light and dark, on a desk and on a phone nothing keeps anybody out; no error is told, and
