@@ -28,6 +28,7 @@ from wire.messages import AnyMessage, subject_of
 from wire.observed_messages import Observed
 from wire.request_messages import AgentHello, AgentState, Cancel, Done
 from wire.stream import Stream
+from wire.within import within
 
 CROWDED_BYTES: Final = PARTY_BYTES // 2
 """Bytes waiting to be sent to an agent from which on another one is better: one of the longest requests."""
@@ -183,15 +184,10 @@ class AgentLink:
         size, tenant = ask.most_bytes(part), ask.tenant
         if not self.stream.takes(size, tenant):
             patience_s = max(0.0, until - asyncio.get_running_loop().time())
-            headroom = asyncio.ensure_future(self.stream.headroom(size, tenant))
-            try:  # Not `wait_for`: before Python 3.12 it may swallow a cancellation, and nobody would have the answer.
-                await asyncio.wait((headroom,), timeout=patience_s)
-                if not headroom.done():
-                    raise Crowded
-                headroom.result()
-            finally:
-                headroom.cancel()
-                headroom.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # Marks it as seen.
+            try:
+                await within(self.stream.headroom(size, tenant), patience_s)
+            except asyncio.TimeoutError:
+                raise Crowded from None
         meter = answer.meter
         message = ask.message(part, ticket.number, meter.request_id, answer.model, room.at_once)
         message = replace(message, traceparent=meter.span.traceparent)

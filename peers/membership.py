@@ -22,6 +22,7 @@ from wire.errors import Code, ConnectionFailed
 from wire.limits import HELLO_WITHIN_S, MAX_TEXT, PEER_LINK
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.stream import Stream, dial
+from wire.within import within
 
 
 class Membership:
@@ -172,7 +173,11 @@ async def attend(
         assert isinstance(asked, PeerChallenge)
         said = hello(secret, name, seat, asked)
         stream.post(said)
-        check_here(secret, asked, said, await _first_word(stream))
+        try:
+            first = await within(stream.receive(), HELLO_WITHIN_S)
+        except asyncio.TimeoutError:
+            raise ConnectionFailed(Code.LOST, "whoever listens there says nothing") from None
+        check_here(secret, asked, said, first.message)
         address = await asyncio.to_thread(_own_address, host.strip("[]"), int(port))
         attendance = Attendance(secret, asked, said, address, stream, tls)
         listening = asyncio.create_task(attendance.listen())
@@ -189,19 +194,6 @@ async def join(where: str, secret: str, name: str, seat: int = 0, tls: Tls | Non
     """Be a member of one group, as ``attend``, once it has a place; the block's end is the membership's."""
     async with attend(where, secret, name, seat, tls) as attendance:
         yield await attendance.place()
-
-
-async def _first_word(stream: Stream) -> object:
-    """What the host says first. Raises ``ConnectionFailed`` where that is nothing for long."""
-    receiving = asyncio.ensure_future(stream.receive())
-    try:  # Not `wait_for`: before Python 3.12 it may swallow a cancellation.
-        await asyncio.wait((receiving,), timeout=HELLO_WITHIN_S)
-        if not receiving.done():
-            raise ConnectionFailed(Code.LOST, "whoever listens there says nothing")
-        return receiving.result().message
-    finally:
-        receiving.cancel()
-        receiving.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # Marks it as seen.
 
 
 def _own_address(host: str, port: int) -> str:
