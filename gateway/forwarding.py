@@ -107,10 +107,9 @@ class Forward(Response):
         asking = self._fleet.client.asking
         model = self._ask.model or ""
         async with asking(better.peer, *asked, self._span.traceparent, at_once=better.free, model=model) as reply:
-            if self._ask.stream and reply.status_code == 200:
+            # Vectors may be more than is worth to be kept here.
+            if reply.status_code == 200 and (self._ask.stream or isinstance(self._ask, ReadAsk)):
                 return await self._stream(reply, outlet)
-            if isinstance(self._ask, ReadAsk) and reply.status_code == 200:
-                return await self._vectors(reply, outlet)
             body = await _whole(reply)
             code = _code_of(body) if reply.status_code != 200 else ""
             if code in (ELSEWHERE | FULL if better.free else ELSEWHERE):
@@ -126,18 +125,9 @@ class Forward(Response):
         except (httpx.TransportError, httpx.StreamError):
             text = "the gateway that answered this request is gone"
             error = RequestError(503, text, code="upstream_lost")
-            await outlet.send(piece_of(failure_event(self._path, error, self._request_id), last=True))
+            if self._ask.stream:  # Else the client's connection breaks off, too.
+                await outlet.send(piece_of(failure_event(self._path, error, self._request_id), last=True))
             raise error from None
-        await outlet.send(piece_of(b"", last=True))
-
-    async def _vectors(self, reply: httpx.Response, outlet: Outlet) -> None:
-        """They may be more than is worth to be kept here. Where they break off, so does the client's connection."""
-        await outlet.send(_start_of(reply, {}))
-        try:
-            async for piece in reply.aiter_raw():
-                await outlet.send(piece_of(piece))
-        except (httpx.TransportError, httpx.StreamError):
-            raise RequestError(503, "the gateway that answered this request is gone", code="upstream_lost") from None
         await outlet.send(piece_of(b"", last=True))
 
     def _note(self, better: Better, outcome: str, why: str = "") -> None:
