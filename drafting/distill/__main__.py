@@ -120,13 +120,13 @@ def main(
     plan = TrainingPlan(loss, unroll, tokens, batch_tokens, rate, seed)
     renewal = Renewal(temperatures, answer_tokens, seed)
     try:
+        source = Source(model, longest)
+        if split >= source.spec.num_layers:
+            raise click.UsageError(f"--split {split}: this model has {source.spec.num_layers} layers")
         for folder in (out, cache):  # Before hours of work.
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise click.ClickException(f"{folder} cannot be written to: name others by --out and --cache")
-        source = Source(model, longest)
-        if split >= source.spec.num_layers:
-            raise click.UsageError(f"--split {split}: this model has {source.spec.num_layers} layers")
         with Bars(Console(stderr=True)) as bars:
             found = source.read(texts, bars)
             given = source.read([heldout], bars) if heldout else []

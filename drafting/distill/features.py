@@ -220,8 +220,10 @@ def _mapped(folder: Path, number: int, tokens: int, hidden_size: int, writable: 
         size = int(np.prod(shape)) * dtype.itemsize
         if writable:
             with path.open("wb") as file:
+                file.truncate(size)
                 # Room for all of it now: where the disk fills up later, whoever writes by the mapping is killed.
-                os.posix_fallocate(file.fileno(), 0, size) if size else file.truncate(0)
+                if size and hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
         elif path.stat().st_size != size:
             raise ValueError(f"{path} is incomplete")
         return torch.from_file(str(path), shared=writable, size=int(np.prod(shape)), dtype=dtype).view(shape)
