@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_m
 from oracle import oracle_tokens, prompt_for
 
 from device_agent.cloud import further
+from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 
-ROWS, TOKENS = 5, 24
+TOKENS = 24
 
 
 @asynccontextmanager
@@ -41,11 +43,6 @@ async def one_address(clouds: Sequence[Cloud]) -> AsyncIterator[str]:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-
-
-def rows_of(model: Path) -> torch.Tensor:
-    """Rows for the middle layers."""
-    return torch.randn(ROWS, Checkpoint.open(model).spec.hidden_size, generator=torch.Generator().manual_seed(3))
 
 
 @pytest.fixture(autouse=True)
@@ -76,17 +73,19 @@ async def test_answers_go_to_another_cloud_behind_the_same_address(
             await until(lambda: len(remote.wires()) == 1 and len(first.server.links) + len(second.server.links) == 1)
 
 
-async def test_a_cloud_that_is_full_alone_is_waited_for(tiny: Path) -> None:
-    """Another connection leads to the same one: the session has its rows when there is room."""
-    rows = rows_of(tiny)
+@asynccontextmanager
+async def one_waits(tiny: Path, **limit: Any) -> AsyncIterator[tuple[Cloud, RemoteSubmodel, asyncio.Future[Any]]]:
+    """A cloud server that has room for one session, which there is, and another one that waits; behind the block, until
+    the first has ended."""
+    rows = torch.randn(5, Checkpoint.open(tiny).spec.hidden_size, generator=torch.Generator().manual_seed(3))
     async with (
-        cloud_here(tiny, 1, 1, max_sessions=1) as cloud,
+        cloud_here(tiny, 1, 1, **limit) as cloud,
         remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
     ):
         first, second = remote.open(16), remote.open(16)
-        await first.forward(rows, ROWS)
-        waiting = asyncio.ensure_future(second.forward(rows, ROWS))
-        await until(lambda: len(cloud.server.links) == 2)
+        await first.forward(rows, 1)
+        waiting = asyncio.ensure_future(second.forward(rows, 1))
+        yield cloud, remote, waiting
         assert not waiting.done()
         first.close()
         await waiting
@@ -94,18 +93,14 @@ async def test_a_cloud_that_is_full_alone_is_waited_for(tiny: Path) -> None:
         await until(lambda: len(cloud.server.links) == 1)
 
 
+async def test_a_cloud_that_is_full_alone_is_waited_for(tiny: Path) -> None:
+    """Another connection leads to the same one: the session has its rows when there is room, and that one ends."""
+    async with one_waits(tiny, max_sessions=1) as (cloud, _, _):
+        await until(lambda: len(cloud.server.links) == 2)
+
+
 async def test_who_has_all_that_it_may_begins_no_other(tiny: Path) -> None:
     """Of as many sessions as a cloud server allows a connection the next one waits for the first of them to end."""
-    rows = rows_of(tiny)
-    async with (
-        cloud_here(tiny, 1, 1, max_device_sessions=1) as cloud,
-        remote_middle(cloud.url, device_hello(tiny, 1, 1)) as remote,
-    ):
-        first, second = remote.open(16), remote.open(16)
-        await first.forward(rows, ROWS)
-        waiting = asyncio.ensure_future(second.forward(rows, ROWS))
-        await asyncio.sleep(0.3)  # A further connection would be there by now.
+    async with one_waits(tiny, max_device_sessions=1) as (_, remote, waiting):
+        await asyncio.sleep(0.3)  # A further connection would have been begun by now.
         assert len(remote.clouds.links) == 1 and not waiting.done()
-        first.close()
-        await waiting
-        second.close()
