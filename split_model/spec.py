@@ -48,7 +48,8 @@ class ModelSpec(Architecture):
         for field in _REFUSED_IF_SET:
             if config.get(field):
                 raise UnsupportedModel(f"{field} is set: quantised and mixture-of-experts models are not supported")
-        return cls(**vars(FAMILIES[family].read(config)))
+        fields.check_value(config, "per_layer_config", {})
+        return cls(**vars(FAMILIES[family].architecture(config)))
 
     @property
     def names(self) -> Names:

@@ -34,6 +34,12 @@ NAMES = Names(
 CLASSIFIER = "DistilBertForSequenceClassification"
 NOT_POOLED = ("DistilBertModel", "DistilBertForMaskedLM")
 
+COMMON = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+}
+
 _DEFAULTS = {
     "vocab_size": 30522,
     "dim": 768,

@@ -34,6 +34,13 @@ NAMES = Names(
     turned=True,
 )
 
+COMMON = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+
 _DEFAULTS = {
     "vocab_size": 50257,
     "n_positions": 1024,

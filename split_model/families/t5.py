@@ -61,6 +61,12 @@ NAMES = _names(
 
 ENCODER = "T5EncoderModel"
 
+COMMON = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "head_dim": "d_kv",
+}
+
 _DEFAULTS = {
     "vocab_size": 32128,
     "d_model": 512,
@@ -83,6 +89,8 @@ def read(config: Mapping[str, Any]) -> Architecture:
     """
     fields.check_architectures(config, "t5", "T5ForConditionalGeneration", "T5WithLMHeadModel", ENCODER)
     filled = {**_DEFAULTS, **config}
+    # transformers would take this for the encoder alone.
+    fields.check_value(config, "num_hidden_layers", filled["num_layers"])
     hidden_size = fields.integer(filled, "d_model", fields.MAX_HIDDEN_SIZE)
     num_layers = fields.integer(filled, "num_layers", fields.MAX_LAYERS)
     num_heads = fields.integer(filled, "num_heads", fields.MAX_HEADS)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoConfig
 
 from split_model.errors import UnsupportedModel
 from split_model.slices import held_bytes, whole
@@ -126,6 +127,7 @@ def test_windows_follow_the_family() -> None:
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ({"num_local_experts": 8}, "num_local_experts"),
+        ({"per_layer_config": {"1": {"intermediate_size": 12}}}, "per_layer_config"),
         ({"hidden_act": "relu6"}, "hidden_act"),
         ({"hidden_size": 0}, "hidden_size"),
         ({"hidden_size": True}, "hidden_size"),
@@ -195,12 +197,28 @@ def test_what_cannot_be_computed_is_refused_by_field(changes: dict[str, Any], fi
         ({**T5, "relative_attention_num_buckets": 3}, "relative_attention_num_buckets"),
         ({**T5, "relative_attention_max_distance": 16}, "relative_attention_max_distance"),
         ({**T5, "num_decoder_layers": 0}, "num_decoder_layers"),
+        ({**T5, "num_hidden_layers": 3}, "num_hidden_layers"),
     ],
 )
 def test_other_families_refuse_by_field_too(changes: dict[str, Any], field: str) -> None:
     """Fields that only some families have."""
     with pytest.raises(UnsupportedModel, match=field):
         ModelSpec.from_config(changes)
+
+
+@pytest.mark.parametrize("config", [GPT2, DISTILBERT, T5], ids=lambda config: config["model_type"])
+def test_common_names_of_fields_are_read_as_transformers_reads_them(config: dict[str, Any]) -> None:
+    """Of a field with a name of the family's own and a common one, whichever is there is read; the common one of both."""
+    common = {"num_attention_heads": 2, "hidden_size": 16}
+    if config is not T5:  # It has two numbers of layers.
+        common["num_hidden_layers"] = 2
+    for given in ({**config, **common}, {"model_type": config["model_type"], **common}):
+        meant = AutoConfig.for_model(**given).to_dict()
+        assert ModelSpec.from_config({**meant, **_kept(config)}) == ModelSpec.from_config({**given, **_kept(config)})
+
+
+def _kept(config: dict[str, Any]) -> dict[str, Any]:
+    return {"architectures": config["architectures"]} if "architectures" in config else {}
 
 
 def test_kinds_and_places_follow_the_family() -> None:
