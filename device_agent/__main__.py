@@ -15,7 +15,7 @@ from device_agent.config import DeviceConfig
 from device_agent.group.host import GroupEnded
 from device_agent.group.member import MemberConfig
 from device_agent.group.member import run as compute_for_a_group
-from device_agent.group_address import group_address
+from device_agent.group_address import AUTO, group_address
 from device_agent.speculative.drafters import load_drafters
 from drafting.errors import BadDrafter
 from service.alive_file import alive_in
@@ -50,7 +50,8 @@ def run_member(config: DeviceConfig) -> None:
     configure_logs("device", config.log_level, config.log_form)
     of_group = {each.name: getattr(config, each.name) for each in fields(MemberConfig) if hasattr(config, each.name)}
     of_group["dtype"] = ""  # Whatever the portal computes in: who joins a group was not asked for a number format.
-    compute_for_a_group(MemberConfig(**of_group), partial(group_address, config))
+    where = partial(group_address, config) if config.join == AUTO else None
+    compute_for_a_group(MemberConfig(**of_group), where)
 
 
 def run_device(config: DeviceConfig, load: LoadDrafters) -> None:

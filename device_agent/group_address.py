@@ -6,7 +6,7 @@ A hint in either case. Who listens there proves to know the group's key before a
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Collection
 from typing import Final
 
 import httpx
@@ -41,41 +41,51 @@ class _Groups(msgspec.Struct):
     groups: list[_Group]
 
 
-async def group_address(config: DeviceConfig) -> str:
-    """HOST:PORT of the group's portal: ``--join`` itself, or what is found; asks on until somebody knows.
+async def group_address(config: DeviceConfig, useless: Collection[str] = ()) -> str:
+    """HOST:PORT of the group's portal, as somebody says; asks on until somebody does.
 
-    Where several portals say this name, the one that came last is taken.
+    Where several portals say this name, the one that came last is taken, and one that is not among the ``useless``
+    before one that is.
     """
-    if config.join != AUTO:
-        return config.join
     said = ""
     while True:
-        reasons = []
+        reasons, again = [], ""
         for ask in (_by_gateway, _by_network):
             try:
-                found = await ask(config)
+                found = await ask(config, useless)
             except (httpx.HTTPError, httpx.InvalidURL, NoMdns, OSError, ValueError) as error:
                 broken = cause(error)
                 reasons.append(why(broken, dialled=True) if broken else str(error) or type(error).__name__)
             else:
-                if found is not None:
+                if found is not None and found not in useless:
                     log.info("group found", group=config.group, address=found)
                     return found
+                again = again or found or ""
+        if again:
+            return again
         if said != (said := "; ".join(reasons)):
             log.warning("nobody knows where the group can be joined; asking on", group=config.group, why=said)
         await asyncio.sleep(ASK_EVERY_S)
 
 
-async def _by_gateway(config: DeviceConfig) -> str | None:
+async def _by_gateway(config: DeviceConfig, useless: Collection[str]) -> str | None:
     """Raises ``httpx.HTTPError`` or ``ValueError`` where no gateway answers as one."""
-    for gateway in config.gateways[:-1]:
-        with suppress(httpx.HTTPError, ValueError):
-            if (found := await _asked(gateway, config)) is not None:
-                return found
-    return await _asked(config.gateways[-1], config)
+    found, failure = None, None
+    for gateway in config.gateways:
+        try:
+            said = await _asked(gateway, config, useless)
+        except (httpx.HTTPError, ValueError) as error:
+            failure = error
+            continue
+        if said is not None and said not in useless:
+            return said
+        found, failure = found or said, None
+    if failure is not None and found is None:
+        raise failure
+    return found
 
 
-async def _asked(gateway: str, config: DeviceConfig) -> str | None:
+async def _asked(gateway: str, config: DeviceConfig, useless: Collection[str]) -> str | None:
     url = gateway.replace("ws", "http", 1).rstrip("/") + "/groups"
     token = current(config.device_token)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -95,12 +105,20 @@ async def _asked(gateway: str, config: DeviceConfig) -> str | None:
         groups = msgspec.json.decode(answer, type=_Groups).groups
     except msgspec.MsgspecError as error:
         raise ValueError(f"{url} does not answer as a gateway: {error}") from None
-    addresses = [each.address for each in groups if each.name == config.group]
-    if not addresses:
-        return None
-    host_and_port(f"the address of group {config.group!r}", addresses[-1])
-    return addresses[-1]
+    said = [each.address for each in reversed(groups) if each.name == config.group]
+    addresses = list(filter(_is_address, said))
+    if said and not addresses:
+        raise ValueError(f"the address of group {config.group!r} is no HOST:PORT: {said[0]!r}")
+    return next((each for each in addresses if each not in useless), addresses[0] if addresses else None)
 
 
-async def _by_network(config: DeviceConfig) -> str | None:
-    return await heard(config.group, HEAR_WITHIN_S)
+def _is_address(said: str) -> bool:
+    try:
+        host_and_port("the address of a group", said)
+    except ValueError:
+        return False
+    return True
+
+
+async def _by_network(config: DeviceConfig, useless: Collection[str]) -> str | None:
+    return await heard(config.group, HEAR_WITHIN_S, useless)

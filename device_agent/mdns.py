@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,10 +51,11 @@ async def announced(group: str, address: str, port: int) -> AsyncIterator[None]:
             await mdns.async_unregister_service(about)
 
 
-async def heard(group: str, within_s: float) -> str | None:
-    """HOST:PORT where the devices of a group join it, as the network says; None where nobody says so in time. Raises
-    ``NoMdns``."""
+async def heard(group: str, within_s: float, useless: Collection[str] = ()) -> str | None:
+    """HOST:PORT where the devices of a group join it, as the network says; one of the ``useless`` where it says no
+    other in time, None where it says none. Raises ``NoMdns``."""
     found: asyncio.Queue[str] = asyncio.Queue()
+    again: list[str] = []
     async with _mdns() as mdns:
         from zeroconf import IPVersion, ServiceStateChange
         from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo
@@ -65,7 +66,8 @@ async def heard(group: str, within_s: float) -> str | None:
                 return
             if about.decoded_properties.get("group") == group:
                 for address in about.parsed_addresses(IPVersion.All):
-                    found.put_nowait(f"[{address}]:{about.port}" if ":" in address else f"{address}:{about.port}")
+                    where = f"[{address}]:{about.port}" if ":" in address else f"{address}:{about.port}"
+                    (again.append if where in useless else found.put_nowait)(where)
 
         asking: set[asyncio.Task[None]] = set()
 
@@ -77,7 +79,7 @@ async def heard(group: str, within_s: float) -> str | None:
         try:
             return await asyncio.wait_for(found.get(), within_s)
         except (TimeoutError, asyncio.TimeoutError):
-            return None
+            return again[0] if again else None
         finally:
             await browser.async_cancel()
             for each in asking:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from peers.board import Board
 from peers.secret import check_here, check_host, check_secret, hello, link_key
@@ -23,6 +23,10 @@ from wire.limits import HELLO_WITHIN_S, MAX_TEXT, PEER_LINK
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.stream import Stream, dial
 from wire.within import within
+
+
+class Unproved(ConnectionFailed):
+    """Whoever listens there has not proved that it knows the secret, whatever else it has said."""
 
 
 class Membership:
@@ -159,8 +163,9 @@ async def attend(
         tls: with a certificate, which the host wants then; None: the host is dialled without.
 
     Raises:
-        ConnectionFailed: nobody listens there, or whoever does has not proved that it knows the secret. Whether it
-            takes this member in is found out when ``place`` is asked.
+        Unproved: nobody listens there, or whoever does has not proved that it knows the secret.
+        ConnectionFailed: it has, and the connection ends. Whether it takes this member in is found out when ``place``
+            is asked.
         ValueError: the secret is too short, or ``where`` is no address.
     """
     check_secret(secret)
@@ -168,16 +173,14 @@ async def attend(
     if not host or not port.isdigit():
         raise ValueError(f"{where!r} is not HOST:PORT")
     url = f"{'ws' if tls is None else 'wss'}://{where}/"
-    async with dial(url, Role.MEMBER, PEER_LINK, None if tls is None else tls.dialling()) as stream:
-        asked = (await stream.receive()).message
-        assert isinstance(asked, PeerChallenge)
-        said = hello(secret, name, seat, asked)
-        stream.post(said)
+    async with AsyncExitStack() as stack:
         try:
-            first = await within(stream.receive(), HELLO_WITHIN_S)
-        except asyncio.TimeoutError:
-            raise ConnectionFailed(Code.LOST, "whoever listens there says nothing") from None
-        check_here(secret, asked, said, first.message)
+            stream = await stack.enter_async_context(
+                dial(url, Role.MEMBER, PEER_LINK, None if tls is None else tls.dialling())
+            )
+            asked, said = await _introduced(stream, secret, name, seat)
+        except ConnectionFailed as failure:
+            raise Unproved(failure.code, failure.message) from failure
         address = await asyncio.to_thread(_own_address, host.strip("[]"), int(port))
         attendance = Attendance(secret, asked, said, address, stream, tls)
         listening = asyncio.create_task(attendance.listen())
@@ -187,6 +190,20 @@ async def attend(
             attendance.end("this member has left")
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
+
+
+async def _introduced(stream: Stream, secret: str, name: str, seat: int) -> tuple[PeerChallenge, PeerHello]:
+    """Say who this is, and hear the host's proof. Raises ``ConnectionFailed``."""
+    asked = (await stream.receive()).message
+    assert isinstance(asked, PeerChallenge)
+    said = hello(secret, name, seat, asked)
+    stream.post(said)
+    try:
+        first = await within(stream.receive(), HELLO_WITHIN_S)
+    except asyncio.TimeoutError:
+        raise ConnectionFailed(Code.LOST, "whoever listens there says nothing") from None
+    check_here(secret, asked, said, first.message)
+    return asked, said
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from itertools import cycle, islice
@@ -21,6 +21,7 @@ from device_agent.group.asking.life import GroupLife
 from device_agent.group.asking.reached import NOTHING_HANDED, Resumes
 from device_agent.group.asking.submodel import GroupSubmodel
 from device_agent.group.formation.joining import Part
+from device_agent.group.hinted import Where
 from device_agent.group.holding.halves import halves_of, readers_of
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.narrowing import can_narrow
@@ -341,8 +342,8 @@ async def hosted(
         return plan_of(checkpoint.spec, form, there, shares[-len(there) :], layers, few_rows=16)
 
     group = submodel_for(checkpoint, first)
-    settings = {"planner": planner, "join_within_s": FORMED_WITHIN_S, **more}
-    host = GroupHost(checkpoint, group, wanted=wanted, first_layer=first, dtype="float32", key=KEY, **settings)
+    settings = {"planner": planner, "join_within_s": FORMED_WITHIN_S, "key": KEY, **more}
+    host = GroupHost(checkpoint, group, wanted=wanted, first_layer=first, dtype="float32", **settings)
     task = asyncio.create_task(host.run())
     try:
         both: list[asyncio.Future[Any]] = [task, host.listens]
@@ -377,7 +378,7 @@ async def group_of(
 
 @asynccontextmanager
 async def member_here(
-    path: Path, name: str, port: int, where: Callable[[], Awaitable[str]] | None = None, **more: Any
+    path: Path, name: str, port: int, where: Where | None = None, **more: Any
 ) -> AsyncIterator[asyncio.Task[None]]:
     """A member that is a task of this process, and goes with the block. ``where``: see ``serve``."""
     config = MemberConfig(join=f"127.0.0.1:{port}", model=str(path), group_key=KEY, name=name, **more)

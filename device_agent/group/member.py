@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass
 from typing import Any, Final, Literal
@@ -19,6 +19,7 @@ import torch
 from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
 from device_agent.group.formation.loading import Loading
 from device_agent.group.formation.measuring import LinksOrder, measure_as_member, read_order
+from device_agent.group.hinted import Where, hinted
 from device_agent.group.holding.halves import own_slice
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.lives.lateness import PERIOD_S
@@ -178,10 +179,11 @@ def answer(config: MemberConfig, name: str, kept: KeptLayers, data: bytes) -> No
     return Trial(speed()) if isinstance(asked, Trial) else None
 
 
-async def serve(config: MemberConfig, where: Callable[[], Awaitable[str]] | None = None) -> None:
+async def serve(config: MemberConfig, where: Where | None = None) -> None:
     """Be a member of one group, and with ``redial`` of each that follows.
 
     where: finds the portal's address, each time anew, since the next may be elsewhere; None: it is ``config.join``.
+        Whoever listens there may be anybody: until it has proved that it knows the key, its refusals end nothing.
 
     Raises ``ConnectionFailed`` where another try would not help, or none is wanted, ``ValueError`` where there is no
     such device.
@@ -192,8 +194,7 @@ async def serve(config: MemberConfig, where: Callable[[], Awaitable[str]] | None
     card = await loop.run_in_executor(compute, card_of, config)
     kept = KeptLayers(await loop.run_in_executor(compute, device_of, config))
 
-    async def visit(welcomed: Callable[[], None]) -> None:
-        join = config.join if where is None else await where()
+    async def visit(welcomed: Callable[[], None], join: str = config.join) -> None:
         async with attend(join, current(config.group_key) or BY_CERTIFICATE, name, tls=tls) as attendance:
             attendance.noted = answers(config, name, attendance, compute, kept)
             attendance.note(written(card))
@@ -205,7 +206,8 @@ async def serve(config: MemberConfig, where: Callable[[], Awaitable[str]] | None
         raise refused  # Once the portal has heard it.
 
     try:
-        await stay(visit, again=config.redial, slowest=SLOWEST, ends=(CannotTakePart,))
+        going = visit if where is None else hinted(where, visit)
+        await stay(going, again=config.redial, slowest=SLOWEST, ends=(CannotTakePart,))
     finally:
         compute.submit(kept.close)  # Behind whatever it still does.
         compute.shutdown(wait=False)
@@ -255,7 +257,7 @@ async def _live(
     return None
 
 
-def run(config: MemberConfig, where: Callable[[], Awaitable[str]] | None = None) -> None:
+def run(config: MemberConfig, where: Where | None = None) -> None:
     """Dial, load, and work until nobody wants it any more. ``where``: see ``serve``."""
     end_at_once()
     configure_logs(f"member {config.name}".strip(), config.log_level, config.log_form)

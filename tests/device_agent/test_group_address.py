@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 import pytest
@@ -44,7 +44,7 @@ async def gateway(replies: list[bytes]) -> AsyncIterator[tuple[str, list[bytes]]
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else is on the network, and it is asked again at once."""
 
-    async def nobody(group: str, within_s: float) -> None:
+    async def nobody(group: str, within_s: float, useless: Collection[str]) -> None:
         raise NoMdns("not installed")
 
     monkeypatch.setattr(module, "heard", nobody)
@@ -54,11 +54,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(url: str, join: str = "auto") -> DeviceConfig:
     """A device that looks for the group home."""
     return DeviceConfig("m", gateway=url, join=join, group_key="k" * 16, device_token="devices")
-
-
-async def test_an_address_is_taken_as_it_is() -> None:
-    """Nobody is asked."""
-    assert await group_address(config("ws://127.0.0.1:9", "10.0.0.1:8003")) == "10.0.0.1:8003"
 
 
 async def test_it_asks_until_its_gateway_knows() -> None:
@@ -80,10 +75,28 @@ async def test_it_asks_until_its_gateway_knows() -> None:
         assert all(b"kkkk" not in each for each in asked), "the group's key is nobody's business"
 
 
+async def test_who_was_no_use_is_passed_over_where_another_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one gateway, of several, and of the network; what is no address hides none that is; where nobody knows
+    another, it is tried once more."""
+
+    async def somebody(group: str, within_s: float, useless: Collection[str] = ()) -> str:
+        return "10.0.0.4:4"
+
+    monkeypatch.setattr(module, "heard", somebody)
+    two = http(b'{"groups": [{"name": "home", "address": "10.0.0.1:1"}, {"name": "home", "address": "10.0.0.2:2"}]}')
+    bad = http(b'{"groups": [{"name": "home", "address": "10.0.0.3:3"}, {"name": "home", "address": "nowhere"}]}')
+    async with gateway([two]) as (one, _), gateway([bad]) as (other, _):
+        both, useless = config(f"{one},{other}"), list[str]()
+        for number in (2, 1, 3, 4):
+            assert await asyncio.wait_for(group_address(both, useless), 20) == f"10.0.0.{number}:{number}"
+            useless.append(f"10.0.0.{number}:{number}")
+        assert await asyncio.wait_for(group_address(both, useless), 20) in useless
+
+
 async def test_the_network_is_asked_behind_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the gateway does not know, or is not there."""
 
-    async def somebody(group: str, within_s: float) -> str:
+    async def somebody(group: str, within_s: float, useless: Collection[str]) -> str:
         return f"{group}.example:1"
 
     monkeypatch.setattr(module, "heard", somebody)

@@ -32,3 +32,6 @@ async def test_a_group_is_heard_by_its_name() -> None:
     async with announced("home", "127.0.0.1", 8003), announced("away", "127.0.0.1", 8004):
         found = await asyncio.gather(*(heard(name, 5.0) for name in ("home", "away", "nowhere")))
         assert found == ["127.0.0.1:8003", "127.0.0.1:8004", None]
+        assert await heard("home", 1.0, ("127.0.0.1:8003",)) == "127.0.0.1:8003", "it is the only one"
+        async with announced("home", "127.0.0.1", 8005):
+            assert await heard("home", 5.0, ("127.0.0.1:8003",)) == "127.0.0.1:8005"

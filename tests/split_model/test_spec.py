@@ -208,13 +208,13 @@ def test_other_families_refuse_by_field_too(changes: dict[str, Any], field: str)
 
 @pytest.mark.parametrize("config", [GPT2, DISTILBERT, T5], ids=lambda config: config["model_type"])
 def test_common_names_of_fields_are_read_as_transformers_reads_them(config: dict[str, Any]) -> None:
-    """Of a field with a name of the family's own and a common one, whichever is there is read; the common one of both."""
+    """Of a field's own name and its common one, whichever is there is read; the common one of both."""
     common = {"num_attention_heads": 2, "hidden_size": 16}
     if config is not T5:  # It has two numbers of layers.
         common["num_hidden_layers"] = 2
-    for given in ({**config, **common}, {"model_type": config["model_type"], **common}):
-        meant = AutoConfig.for_model(**given).to_dict()
-        assert ModelSpec.from_config({**meant, **_kept(config)}) == ModelSpec.from_config({**given, **_kept(config)})
+    for said in ({**config, **common}, {"model_type": config["model_type"], **common}):
+        meant = AutoConfig.for_model(**said).to_dict()
+        assert ModelSpec.from_config({**meant, **_kept(config)}) == ModelSpec.from_config({**said, **_kept(config)})
 
 
 def _kept(config: dict[str, Any]) -> dict[str, Any]:

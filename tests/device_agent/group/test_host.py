@@ -545,7 +545,7 @@ async def test_members_look_for_each_portal_anew(tiny: Path) -> None:
     """The next one is somewhere else."""
     ports: list[int] = []
 
-    async def where() -> str:
+    async def where(useless: object) -> str:
         return f"127.0.0.1:{ports[-1]}"
 
     async with AsyncExitStack() as stack:
