@@ -118,5 +118,10 @@ def refusal(response: httpx.Response) -> str:
 def unreachable(url: httpx.URL | str, error: Exception) -> str:
     """Why there is no answer from ``url``, and what to do."""
     if (broken := cause(error)) is not None:
-        return f"No answer from {url}: {why(broken, dialled=True)}."
-    return f"No answer from {url} ({type(error).__name__}). Is it running? Start it with: trilby serve"
+        return f"No answer from {shown(url)}: {why(broken, dialled=True)}."
+    return f"No answer from {shown(url)} ({type(error).__name__}). Is it running? Start it with: trilby serve"
+
+
+def shown(url: httpx.URL | str) -> str:
+    """A URL without the password that it may have."""
+    return str(httpx.URL(url).copy_with(userinfo=b""))

@@ -46,7 +46,7 @@ def choose_device(name: str, weight_bytes: int) -> torch.device:
         return torch.device("cpu")
     there = torch.cuda.is_available()
     if name == AUTO:
-        free = [int(torch.cuda.mem_get_info(each)[0]) for each in range(torch.cuda.device_count())] if there else []
+        free = [_free_bytes(each) for each in range(torch.cuda.device_count())] if there else []
         if max(free, default=0) < ROOM * weight_bytes + CONTEXT_BYTES:
             return torch.device("cpu")
         return torch.device("cuda", free.index(max(free)))
@@ -59,6 +59,14 @@ def choose_device(name: str, weight_bytes: int) -> torch.device:
         last = torch.cuda.device_count() - 1
         raise ValueError(f"--device {name}: there is no such GPU; the last one here is cuda:{last}")
     return torch.device("cuda", found.index or 0)
+
+
+def _free_bytes(number: int) -> int:
+    """Of a GPU; 0 where it cannot be used, as one that another process has for itself alone."""
+    try:
+        return int(torch.cuda.mem_get_info(number)[0])
+    except RuntimeError:
+        return 0
 
 
 def put(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
 from split_model.control_groups import own_groups
+
+VM_STAT_WITHIN_S = 10.0
 
 _CACHED = (("total_inactive_file", "total_active_file"), ("inactive_file", "active_file"))
 """What ``memory.stat`` calls the file cache of a control group and all below it, in version 1 and in version 2."""
@@ -52,4 +56,14 @@ def _available() -> int:
         for line in path.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
+    if sys.platform == "darwin":
+        said = subprocess.run(["vm_stat"], capture_output=True, text=True, timeout=VM_STAT_WITHIN_S).stdout
+        return said_by_vm_stat(said)
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def said_by_vm_stat(said: str) -> int:
+    """Bytes that can be taken, as macOS' ``vm_stat`` says: pages that are free, and those that are given up first."""
+    page = int(said.partition("page size of ")[2].split()[0])
+    pages = dict(line.split(":") for line in said.splitlines()[1:] if ":" in line)
+    return page * sum(int(pages[f"Pages {each}"].strip(" .")) for each in ("free", "inactive", "speculative"))

@@ -19,7 +19,7 @@ from service.bars import Bars
 from service.logs import configure_logs
 from service.setting_names import ENVIRONMENT_PREFIX
 from service.settings import settings_command
-from service.stopping import end_at_once
+from service.stopping import end_in_order
 from split_model.errors import ModelError
 
 EXAMPLES = """
@@ -31,7 +31,7 @@ trilby audit --split 2 --draft none --pairs 100,1000
 
 def run(config: AuditConfig) -> None:
     """Audit, show, write."""
-    end_at_once()
+    end_in_order()
     configure_logs("audit", "error", "text")
     for name in [each for each in os.environ if each.startswith(ENVIRONMENT_PREFIX)]:
         del os.environ[name]  # They are read; what else they say is not meant for the cloud server of an audit.

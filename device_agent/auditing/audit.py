@@ -68,7 +68,7 @@ def audit(config: AuditConfig, bars: Bars) -> AuditFigures:
         text=config.path.name,
         text_sha256=hashlib.sha256(config.path.read_bytes()).hexdigest(),
         texts=len(texts.attacked),
-        known_tokens=sum(len(each) - texts.begins for each in texts.known),
+        known_tokens=_most_known(config, texts),
         candidates=min(config.candidates, spec.vocab_size),
         seed=config.seed,
         splits=tuple(_split(config, split, texts, checkpoint, bars) for split in splits),
@@ -106,10 +106,14 @@ def _transcript(passage: Recorded, padding: Padding | None) -> Transcript:
 
 
 def _known(config: AuditConfig, split: int, texts: Passages, parts: DeviceParts, bars: Bars) -> Pairs:
-    most = max([MOST_PAIRS, *config.known()])
-    tokens = sum(len(each) - texts.begins for each in texts.known)
-    with bars.bar(f"split {split}", min(most, tokens), "rows to learn from") as told:
+    most = _most_known(config, texts)
+    with bars.bar(f"split {split}", most, "rows to learn from") as told:
         return known_pairs(parts.embedding, parts.front, texts.known, texts.begins, most, told)
+
+
+def _most_known(config: AuditConfig, texts: Passages) -> int:
+    """Rows that anybody learns from."""
+    return min(max([MOST_PAIRS, *config.known()]), sum(len(each) - texts.begins for each in texts.known))
 
 
 def _attacks(config: AuditConfig, parts: DeviceParts, known: Pairs) -> Iterator[Attack]:

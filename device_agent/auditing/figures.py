@@ -33,11 +33,16 @@ class Attacked:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What drafts showed: rows that were sent and rejected, and how many of those tokens were read for certain, their
-    row being the very one that was sent."""
+    """What drafts showed.
+
+    Attributes:
+        sent, rejected: rows. tried: of the rejected, those that there was time for.
+        read: of those, the tokens that were read for certain: their row is the very one that was sent.
+    """
 
     sent: int
     rejected: int
+    tried: int
     read: int
 
 
@@ -88,7 +93,7 @@ class AuditFigures:
     Attributes:
         digest: of the model.
         text: the file's name; ``text_sha256`` says which it was.
-        known_tokens: of the text that attackers learned from, which is none of what was attacked.
+        known_tokens: that attackers learned from at most, none of which were attacked.
         padded: whether frames were.
         candidates: that vocabulary matching tried at most.
     """

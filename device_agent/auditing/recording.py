@@ -44,6 +44,9 @@ async def device_on_tap(config: AuditConfig, split: int, spec: ModelSpec) -> Asy
         settings = {"cloud": (tap.url,), "cloud_token": token, "device": "cpu", "conversations": 0, "name": "audited"}
         device = build(DeviceConfig(split=split, **both, **drafting, **sending, **settings))  # type: ignore[arg-type]
         assert device.remote is not None
+        if device.writer.ways.get("").tree_nodes:
+            device.stop()
+            raise ValueError(f"--draft {' '.join(config.draft)} drafts trees, which an audit cannot read; say another")
         running = asyncio.create_task(device.remote.run())
         try:
             await _connected(device)

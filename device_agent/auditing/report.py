@@ -21,8 +21,8 @@ def tables(found: AuditFigures) -> str:
     about = (
         f"{found.model}: {found.layers} layers, hidden size {found.hidden_size}, {found.vocabulary:,} tokens, "
         f"{found.dtype}, --tail {found.tail}{padded}. {found.texts} passages of {found.text} were sent; attackers "
-        f"learned from the other {found.known_tokens:,} tokens of it. Vocabulary matching tried {found.candidates:,} "
-        "tokens at a position at most."
+        f"learned from {found.known_tokens:,} other tokens of it at most. Vocabulary matching tried "
+        f"{found.candidates:,} tokens at a position at most."
     )
     return "\n\n".join([about, attack_table(found), onlooker_table(found)]) + "\n"
 
@@ -40,7 +40,9 @@ def onlooker_table(found: AuditFigures) -> str:
     """What drafts, lengths and times said, by split."""
     head = ["split", "rows sent", "of rejected drafts", "of those read", "prompts measured exactly", "off by"]
     head += ["rounds measured exactly", "answers off by", "bytes up: prompts", "answers", "bytes down"]
-    return _table(head, [_seen(each) for each in found.splits])
+    table = _table(head, [_seen(each) for each in found.splits])
+    late = any(each.drafts.tried < each.drafts.rejected for each in found.splits)
+    return table + ("\n\n*: so many there was time for, and no more." if late else "")
 
 
 def plot(found: AuditFigures) -> str:
@@ -74,7 +76,7 @@ def _seen(each: SplitFigures) -> list[str]:
         str(each.split),
         f"{drafts.sent:,}",
         f"{drafts.rejected:,}",
-        f"{drafts.read:,}",
+        f"{drafts.read:,}" + (f" of {drafts.tried:,}*" if drafts.tried < drafts.rejected else ""),
         str(seen.prompts),
         f"{100 * seen.prompt_error:.1f} %",
         str(seen.rounds),

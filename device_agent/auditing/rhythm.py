@@ -8,18 +8,20 @@ of it, its length does not say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from wire.frames import encode
 from wire.limits import PART_BYTES
+from wire.session_messages import Truncate
 
 FRAME_BYTES: Final = range(20, 90)
 """What a frame has beside its rows: prefix, message, description."""
 
-TAKEN_BACK: Final = range(16, 20)
-"""Bytes of a message that takes rows back: it has two numbers."""
+POSITIONS: Final = (0, 2**7, 2**8, 2**16)
+"""One of each length that a position has in a message."""
 
 FIRST_PART, FURTHER_PART = PART_BYTES + 16, PART_BYTES + 12
 """Messages of long frames whose next part follows."""
@@ -71,10 +73,13 @@ class Inferred:
         return 1 + sum(self.rounds)
 
 
-def inferred(messages: Sequence[Length], row: RowSize) -> Inferred:
-    """What the messages of one session say, from its first to its last."""
+def inferred(messages: Sequence[Length], row: RowSize, session: int = 1) -> Inferred:
+    """What the messages of one session say, from its first to its last.
+
+    session: its number, which an onlooker knows who has counted those before it.
+    """
     prompt, rounds, ends = 0, list[int](), list[float]()
-    began, judged = False, 0
+    began, judged, taken_back = False, 0, _taken_back(session)
     for each in _frames(messages):
         rows = row.rows(each.bytes)
         if not began:
@@ -86,12 +91,17 @@ def inferred(messages: Sequence[Length], row: RowSize) -> Inferred:
             rounds.append(rows)
             ends.append(each.at_s)
             judged = len(rounds)
-        elif each.up and each.bytes in TAKEN_BACK and judged:
+        elif each.up and each.bytes in taken_back and judged:
             # Of the drafted tokens one at least was wrong; any number before it may have been right.
             rounds[judged - 1] = 1 + (rounds[judged - 1] - 2) // 2 if rounds[judged - 1] > 1 else 1
             judged = 0
     times = tuple(later - earlier for earlier, later in pairwise(ends))
     return Inferred(prompt, tuple(rounds), times)
+
+
+def _taken_back(session: int) -> Collection[int]:
+    """Bytes of a message that takes rows of a session back: it says the session's number and a position."""
+    return {len(encode(Truncate(session, position))) for position in POSITIONS}
 
 
 def _frames(messages: Sequence[Length]) -> Iterator[Length]:

@@ -40,15 +40,16 @@ def by_frequency(known: torch.Tensor, counted: Sequence[Sequence[tuple[int, int]
 
 def drafted(readings: Sequence[Reading], transcripts: Sequence[Transcript], same: float) -> Drafted:
     """What the rows of rejected drafts said to an attack that knows how far its guesses' rows are from those sent."""
-    sent = rejected = read = 0
+    sent = rejected = tried = read = 0
     for reading, transcript in zip(readings, transcripts, strict=True):
         stand = set(standing(transcript.sent, transcript.end))
         thrown = [row for row in range(len(reading.guesses)) if row not in stand]
         sent += len(reading.guesses)
         rejected += len(thrown)
+        tried += int((reading.guesses[thrown] != UNTRIED).sum())
         if reading.misfit is not None:
             read += int((reading.misfit[thrown] <= same).sum())
-    return Drafted(sent, rejected, read)
+    return Drafted(sent, rejected, tried, read)
 
 
 def output(recorded: Sequence[Recorded], transcripts: Sequence[Transcript], guesses: Sequence[dict[int, int]]) -> Share:
@@ -67,8 +68,9 @@ def onlooker(recorded: Sequence[Recorded], transcripts: Sequence[Transcript], ro
     """What lengths and times said of all passages."""
     prompts = rounds = of_rounds = 0
     prompt_errors, answer_errors, times = list[float](), list[float](), list[float]()
-    for each in recorded:
-        found = inferred([Length(one.up, one.at_s, len(one.data)) for one in each.passed], row)
+    for each, transcript in zip(recorded, transcripts, strict=True):
+        lengths = [Length(one.up, one.at_s, len(one.data)) for one in each.passed]
+        found = inferred(lengths, row, transcript.session)
         prompts += found.prompt == len(each.prompt)
         prompt_errors.append(abs(found.prompt - len(each.prompt)) / len(each.prompt))
         answer_errors.append(abs(found.answer - len(each.answer)) / len(each.answer))

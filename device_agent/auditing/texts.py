@@ -69,13 +69,13 @@ def paragraphs(path: Path) -> Iterator[str]:
     """
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES).decode("utf-8", "replace")
+            text = file.read(MOST_BYTES).decode("utf-8-sig", "replace")
     except OSError as error:
         raise BadText(f"{path} cannot be read: {error.strerror}") from error
     if path.suffix != ".jsonl":
         yield from filter(None, (part.strip() for part in text.split("\n\n")))
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # JSON may have what else ends a line for Python.
         if line.strip():
             yield from _said(path, number, line)
 

@@ -57,6 +57,7 @@ class Transcript:
     """One session.
 
     Attributes:
+        session: its number.
         sent: its forwards.
         wants: of each, how many of the last rows were to come back.
         returned: of each that was answered, the rows ``[want, hidden_size]`` that came back; None for none.
@@ -64,6 +65,7 @@ class Transcript:
         prompt_bytes: of all messages up before the first row came back.
     """
 
+    session: int = 0
     sent: list[Sent] = field(default_factory=list)
     wants: list[int] = field(default_factory=list)
     returned: list[torch.Tensor | None] = field(default_factory=list)
@@ -113,7 +115,7 @@ def _frame(half: Assembly, passed: Passed, padding: Padding | None) -> Frame | N
 def _take(found: dict[int, Transcript], frame: Frame, up_bytes: int) -> None:
     match frame.message:
         case Open(session=session):
-            found[session] = Transcript()
+            found[session] = Transcript(session)
         case Forward(session=session, position=position, want=want, parents=None) if session in found:
             rows = _rows(frame.tensors[0])
             found[session].sent.append(Sent(position, rows))

@@ -78,9 +78,13 @@ def gpus(wanted: str, say: Say) -> None:
 
 
 def _gpu(number: int) -> Finding:
-    free, total = torch.cuda.mem_get_info(number)
-    major, minor = torch.cuda.get_device_capability(number)
-    name = torch.cuda.get_device_name(number)
+    try:
+        free, total = torch.cuda.mem_get_info(number)
+        major, minor = torch.cuda.get_device_capability(number)
+        name = torch.cuda.get_device_name(number)
+    except RuntimeError as error:  # All of its memory is taken, or somebody has it for himself alone.
+        todo = "See nvidia-smi: who uses it, and whether it is well."
+        return Finding("GPU", "warn", f"cuda:{number} cannot be used: {str(error).splitlines()[0]}", todo)
     seen = f"cuda:{number} is {name} ({major}.{minor}), {free / 1e9:.1f} of {total / 1e9:.1f} GB are free"
     return Finding("GPU", "ok", seen, figures={"free_bytes": free, "all_bytes": total})
 

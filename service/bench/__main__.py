@@ -11,10 +11,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from service.api_server import ServerError, model_of
+from service.api_server import ServerError, model_of, shown
 from service.bars import Bars
 from service.bench.config import BenchConfig
-from service.bench.measuring import measured, shown
+from service.bench.measuring import measured
 from service.bench.plot import plot
 from service.bench.prompts import BadPrompts, drawn, read
 from service.bench.report import facts, remarks, table
@@ -36,6 +36,7 @@ trilby bench --prompts prompts.jsonl --max-tokens 128 --ignore-eos --goodput ttf
 def run(config: BenchConfig) -> None:
     """Measure and print."""
     end_at_once()
+    config = config.seeded()
     try:
         prompts = read(config.prompts) if config.prompts else drawn(config.words, config.seed)
         with config.client() as client:
@@ -77,7 +78,7 @@ def _described(config: BenchConfig) -> str:
     asked = f"the prompts of {config.prompts}" if config.prompts else f"prompts of {config.words} words or a few more"
     return (
         f"{config.arrivals} arrivals, {config.seconds_each:g} s at each rate; {asked}, answers of "
-        f"{'' if config.ignore_eos else 'at most '}{config.max_tokens} tokens."
+        f"{'' if config.ignore_eos else 'at most '}{config.max_tokens} tokens. Again: --seed {config.seed}."
     )
 
 

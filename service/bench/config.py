@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from service.api_server import ApiSettings
@@ -12,6 +13,10 @@ from service.bench.figures import MEASURES
 from service.settings import changed, setting, tuning
 
 MINUTE_S: Final = 60.0
+
+DRAWN: Final = -1
+"""As a seed: it is drawn. A server that keeps prompts would know those of a seed from the load before."""
+MOST_SEED: Final = 10**6
 
 MOST_REQUESTS: Final = 100_000
 MOST_EVENTS: Final = 50_000_000
@@ -34,7 +39,10 @@ class LoadSettings:
         30.0, "seconds for what is open when a rate is over; the rest is given up", minimum=0,
         variable="bench_drain_s",
     )  # fmt: skip
-    seed: int = tuning(0, "what chance begins with: the same seed, the same load", variable="bench_seed")
+    seed: int = tuning(
+        DRAWN, f"what chance begins with: the same seed, the same load; {DRAWN}: another each time, which is said",
+        minimum=DRAWN, variable="bench_seed",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,10 @@ class BenchConfig(ShownSettings, AskSettings, LoadSettings, ApiSettings):
                 f"{most:.0f} requests at a rate are too many: at most {MOST_REQUESTS}, and {MOST_EVENTS} tokens; "
                 "lower --rate, --seconds or --max-tokens"
             )
+
+    def seeded(self) -> BenchConfig:
+        """With a seed, whatever was given."""
+        return self if self.seed != DRAWN else replace(self, seed=random.randrange(MOST_SEED))
 
     def rates(self) -> list[float]:
         """Requests a second, one rate after the other. Raises ValueError."""

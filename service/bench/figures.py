@@ -51,7 +51,7 @@ class Figures:
         due, sent, answered: requests. given_up: open when the time for the last answers was over.
         failed: of the others how many, by what they failed with; reasons: one of the server's messages for each.
         answered_s, tokens_s, good_s: answers, their tokens, and answers within all limits, a second.
-        good: answers within all limits.
+        good: answers within all limits. in_one_piece: answers of several tokens that came at one time.
         prompt_tokens, tokens: of all answered requests; counted: the server has counted them, else they are the events.
         late: between when requests were due and when they were sent.
         too_late: the load could not keep its own times: its figures are not the server's.
@@ -68,6 +68,7 @@ class Figures:
     answered_s: float
     tokens_s: float
     good: int
+    in_one_piece: int
     good_s: float
     prompt_tokens: int
     tokens: int
@@ -115,15 +116,23 @@ def times_of(asked: Asked) -> dict[str, float]:
         found["ttft"] = asked.times[0] - asked.sent
         if len(asked.times) > 1:
             found["tbt"] = percentile(sorted(gaps(asked)), STALL)
-        if (further := tokens_of(asked) - 1) > 0:
-            found["itl"] = (asked.times[-1] - asked.times[0]) / further
+            if (further := tokens_of(asked) - 1) > 0:
+                found["itl"] = (asked.times[-1] - asked.times[0]) / further
     return found
 
 
-def is_good(times: Mapping[str, float], limits: Mapping[str, float]) -> bool:
-    """Whether an answer with these times, in seconds, keeps all limits, in milliseconds. An answer that said nothing
-    keeps none on its first token; one of a single token has no gaps that could be too long."""
+def came_in_one_piece(asked: Asked) -> bool:
+    """Whether an answer of several tokens came at one time, so that nobody knows how long a further token took."""
+    return len(asked.times) == 1 and tokens_of(asked) > 1
+
+
+def is_good(asked: Asked, limits: Mapping[str, float]) -> bool:
+    """Whether an answer keeps all limits, in milliseconds. An answer that said nothing keeps none on its first token,
+    and one in one piece none on its further ones; one of a single token has no gaps that could be too long."""
+    times = times_of(asked)
     if "ttft" in limits and "ttft" not in times:
+        return False
+    if came_in_one_piece(asked) and not limits.keys().isdisjoint(("tbt", "itl")):
         return False
     return all(times[name] * 1e3 <= limit for name, limit in limits.items() if name in times)
 
@@ -134,7 +143,7 @@ def figures(rate: float, asked: Sequence[Asked], seconds: float, limits: Mapping
     answered = [each for each in asked if each.answered]
     failed = [each for each in asked if each.error]
     times = [times_of(each) for each in answered]
-    good = sum(is_good(each, limits) for each in times)
+    good = sum(is_good(each, limits) for each in answered)
     tokens = sum(map(tokens_of, answered))
     late = spread(each.sent - each.due for each in sent)
     ttft = spread(each["ttft"] for each in times if "ttft" in each)
@@ -150,6 +159,7 @@ def figures(rate: float, asked: Sequence[Asked], seconds: float, limits: Mapping
         answered_s=len(answered) / seconds,
         tokens_s=tokens / seconds,
         good=good,
+        in_one_piece=sum(map(came_in_one_piece, answered)),
         good_s=good / seconds,
         prompt_tokens=sum(each.prompt_tokens or 0 for each in answered),
         tokens=tokens,

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import httpx
-
-from service.api_server import ServerError
+from service.api_server import ServerError, shown
 from service.bars import Bars
 from service.bench.arrivals import due_times
 from service.bench.asked import Asked
@@ -76,8 +74,3 @@ def _interrupted(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(came)
     finally:
         give_back()
-
-
-def shown(url: str) -> str:
-    """A URL without the password that it may have."""
-    return str(httpx.URL(url).copy_with(userinfo=b""))

@@ -95,7 +95,7 @@ def read(path: str) -> Iterator[Prompt]:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise BadPrompts(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB")
-        lines = data.decode("utf-8").splitlines()
+        lines = data.decode("utf-8-sig").split("\n")  # JSON may have what else ends a line for Python.
     except (OSError, UnicodeDecodeError) as error:
         raise BadPrompts(f"{path} cannot be read: {error}") from error
     prompts = [_prompt(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
@@ -110,6 +110,8 @@ def _prompt(line: str, where: str) -> Prompt:
     try:
         found = _lines.decode(line)
     except msgspec.DecodeError as error:
+        if line.lstrip()[0] == '"':  # Somebody speaks.
+            return _asked(line.strip())
         raise BadPrompts(f"{where}: {error}; {NEEDS}") from error
     if isinstance(found, str):
         return _asked(found)

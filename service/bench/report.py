@@ -24,7 +24,14 @@ LATE: Final = (
 )
 UNSENT: Final = "More requests were open than this process may have sockets; what was due beyond them was not sent."
 UNCOUNTED: Final = "The server does not say how many tokens it has made (include_usage): events are counted instead."
-ONE_EVENT: Final = "Answers came in one piece, so there is no time between tokens: does the server stream?"
+ONE_PIECE: Final = (
+    "At {rate:g} a second {some} of {all} answers came in one piece: how long their further tokens took is not "
+    "known, and they keep no limit on it. Does the server stream, and all that is between?"
+)
+GIVEN_UP: Final = (
+    "At {rate:g} a second {some} of {all} requests were given up: the times are those of the others, and the "
+    "longest are missing."
+)
 
 
 def table(found: Sequence[Figures], limits: Mapping[str, float]) -> str:
@@ -68,8 +75,11 @@ def remarks(found: Sequence[Figures]) -> list[str]:
         lines.append(UNSENT)
     if any(each.answered and not each.counted for each in found):
         lines.append(UNCOUNTED)
-    if any(each.tokens > each.answered and each.tbt is None for each in found):
-        lines.append(ONE_EVENT)
+    for each in found:
+        if each.given_up:
+            lines.append(GIVEN_UP.format(rate=each.rate, some=each.given_up, all=each.sent))
+        if each.in_one_piece:
+            lines.append(ONE_PIECE.format(rate=each.rate, some=each.in_one_piece, all=each.answered))
     return lines
 
 

@@ -64,7 +64,8 @@ def memory(say: Say) -> None:
 def disk(say: Say) -> None:
     """Room where models, profiles and repacked weights are kept."""
     for folder in dict.fromkeys((cache_folder(""), _hub_folder())):
-        there = next(each for each in (folder, *folder.parents) if each.exists())
+        # A folder that may not even be looked into is not there for this user; Path.exists would raise.
+        there = next(each for each in (folder, *folder.parents) if os.path.exists(each))
         if not os.access(there, os.W_OK):
             todo = f"Let this user write there, or name another folder: {_VARIABLES}."
             say(Finding("disk", "warn", f"{folder} cannot be written", todo))

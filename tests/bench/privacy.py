@@ -10,6 +10,7 @@ layers at the end, bfloat16, drafts of another kind; and what padded frames hide
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from models.demo.recipe.corpus import training_stream
 PAGE = ROOT / "docs" / "results" / "privacy.md"
 PLOTS = ROOT / "docs" / "results" / "privacy"
 KEPT = ROOT / "build" / "bench-privacy"
+AUDITING = ROOT / "device_agent" / "auditing"
 
 SEED = 20261
 """Of the conversations: another one than those that the model has seen were drawn with."""
@@ -95,15 +97,29 @@ def audited(run: Run, kept: Path) -> Figures:
     """Runs the command as people do, unless it was run so before: a measurement that was stopped goes on."""
     words = ["audit", "--model", str(run.model), "--text", str(run.text), "--json", *run.settings]
     out = kept / run.name.replace(", ", "-").replace(" ", "-")
-    said = out / "words.json"
-    if said.is_file() and json.loads(said.read_text(encoding="utf-8")) == words:
-        return dict(json.loads((out / "audit.json").read_text(encoding="utf-8")))
-    done = subprocess.run(
+    said, of = out / "words.json", [words, hashed(run)]
+    if said.is_file() and json.loads(said.read_text(encoding="utf-8"))[:2] == of:
+        return _found(out)
+    subprocess.run(
         [sys.executable, "-m", "service.command", *words, "--out", str(out)],
-        stdout=subprocess.PIPE, text=True, cwd=ROOT, env=with_paths(), check=True,
+        stdout=subprocess.DEVNULL, cwd=ROOT, env=with_paths(), check=True,
     )  # fmt: skip
-    said.write_text(json.dumps(words), encoding="utf-8")
-    return dict(json.loads(done.stdout))
+    said.write_text(json.dumps([*of, machine()]), encoding="utf-8")
+    return _found(out)
+
+
+def _found(out: Path) -> Figures:
+    """What was found, and on what machine and when."""
+    measured = json.loads((out / "words.json").read_text(encoding="utf-8"))[2]
+    return {**json.loads((out / "audit.json").read_text(encoding="utf-8")), "measured": measured}
+
+
+def hashed(run: Run) -> str:
+    """Of all that decides what an audit finds: the attacks, the model and the text."""
+    whole = hashlib.sha256()
+    for path in (*sorted(AUDITING.glob("*.py")), *sorted(run.model.glob("*.*")), run.text):
+        whole.update(path.read_bytes())
+    return whole.hexdigest()
 
 
 def percent(share: Figures) -> str:
@@ -121,13 +137,13 @@ def shares(found: Figures) -> str:
     return table(["split", *attacks, "answers, by the head"], rows)
 
 
-def tried_on(found: Figures, machine_line: str) -> str:
+def tried_on(found: Figures) -> str:
     """What it was measured on."""
     tokens = found["splits"][0]["attacks"][0]["tokens"]["tried"]
     return (
         f"{found['texts']} passages of {found['text']} (SHA-256 {found['text_sha256'][:12]}…), "
         f"{tokens} tokens that count; "
-        f"attackers learned from up to {found['known_tokens']:,} other tokens of it. Measured on {machine_line}."
+        f"attackers learned from {found['known_tokens']:,} other tokens of it at most. Measured on {found['measured']}."
     )
 
 
@@ -172,12 +188,12 @@ def drafts(found: dict[str, Figures]) -> str:
     rows = []
     for split in found["demo"]["splits"]:
         drafted = split["drafts"]
-        read = percent({"right": drafted["read"], "tried": drafted["rejected"]})
+        read = percent({"right": drafted["read"], "tried": drafted["tried"]})
         rows.append([str(split["split"]), f"{drafted['sent']:,}", f"{drafted['rejected']:,}", read])
     return table(["split", "rows sent", "of them of rejected drafts", "whose tokens were read"], rows)
 
 
-def figures(found: dict[str, Figures], machine_line: str) -> dict[str, str]:
+def figures(found: dict[str, Figures]) -> dict[str, str]:
     """The page's figures by name."""
     main = found["demo"]
     matched = [percent(_attack(split, MATCHING)) for split in main["splits"]]
@@ -185,11 +201,11 @@ def figures(found: dict[str, Figures], machine_line: str) -> dict[str, str]:
     said = f"{_span(matched)} of the tokens that were sent, and {_span(outputs)} of the answers"
     absent = [each for each in OTHERS if each not in found]
     others = "\n\n".join(
-        f"{name}: {tried_on(found[name], machine_line)}\n\n{shares(found[name])}" for name in OTHERS if name in found
+        f"{name}: {tried_on(found[name])}\n\n{shares(found[name])}" for name in OTHERS if name in found
     )
     return {
         "headline": said,
-        "tried": tried_on(main, machine_line),
+        "tried": tried_on(main),
         "exhaustive": percent(_attack(found["exhaustive"]["splits"][0], MATCHING)),
         "demo": shares(main),
         "tail": one_table(found, [f"tail {tail}" for tail in TAILS], "layers at the end"),
@@ -211,7 +227,7 @@ def main() -> None:
         shutil.rmtree(KEPT, ignore_errors=True)
     kept = KEPT / "quick" if quick else KEPT
     found = {run.name: audited(run, kept) for run in runs(demo_text(), quick)}
-    made = figures(found, machine())
+    made = figures(found)
     if quick:
         print("\n\n".join(f"{name}:\n\n{text}" for name, text in made.items()))
         return

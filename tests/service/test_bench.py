@@ -136,10 +136,11 @@ def test_what_cannot_be_measured_is_said_at_once(words: tuple[str, ...], said: s
 
 
 def test_nobody_there() -> None:
-    """The address, and what to do."""
+    """The address without its password, and what to do."""
     for words in ((), ("--model", "named")):
-        result = bench("http://127.0.0.1:9/v1", *words)
+        result = bench("http://somebody:secret@127.0.0.1:9/v1", *words)
         assert result.exit_code == 1 and "No answer from http://127.0.0.1:9/v1" in result.output
+        assert "secret" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from service.bench.arrivals import due_times
 from service.bench.asked import NOT_SENT, Asked
-from service.bench.figures import figures, is_good, percentile, spread, times_of
+from service.bench.figures import figures, is_good, percentile, spread
 from service.bench.plot import plot
 from service.bench.report import facts, remarks, table
 
@@ -60,12 +60,15 @@ def test_percentiles_are_numpys(count: int) -> None:
 
 def test_an_answer_is_good_that_keeps_all_limits() -> None:
     """A single stall among few gaps breaks the limit on TBT, a slow mean the one on ITL; a missing token the first."""
-    stalled = times_of(answered(gaps=[0.01] * 20 + [0.2]))
+    stalled = answered(gaps=[0.01] * 20 + [0.2])
     assert is_good(stalled, {"ttft": 150}) and is_good(stalled, {"itl": 20}) and not is_good(stalled, {"tbt": 50})
-    assert not is_good(times_of(answered(first=0.2)), LIMITS)
-    assert is_good(times_of(answered()), LIMITS), "no gap, none too long"
+    assert not is_good(answered(first=0.2), LIMITS)
+    assert is_good(answered(), LIMITS), "no gap, none too long"
     silent = answered(times=array("d"), events=0, tokens=0)
-    assert not is_good(times_of(silent), LIMITS) and is_good(times_of(silent), {})
+    assert not is_good(silent, LIMITS) and is_good(silent, {})
+    at_once = answered(tokens=12)
+    assert is_good(at_once, {"ttft": 150, "e2e": 150}), "of these it is known"
+    assert not is_good(at_once, {"itl": 1000}) and not is_good(at_once, {"tbt": 1000})
 
 
 def test_every_request_is_counted_once() -> None:
@@ -88,6 +91,7 @@ def test_every_request_is_counted_once() -> None:
     assert any(line.split()[-2:] == ["due", "17%"] for line in shown)
     said = "\n".join(remarks([found]))
     assert "2 failed with 429 rate_limit_exceeded: Try again later" in said and "not sent" in said
+    assert "1 of 5 requests were given up" in said
 
 
 def test_a_load_that_is_late_says_so() -> None:
@@ -106,9 +110,10 @@ def test_what_a_server_leaves_out_is_said() -> None:
     """No usage, and no stream."""
     uncounted = figures(1.0, [answered(gaps=[0.1], tokens=None)], 1.0, {})
     assert uncounted.tokens == 2 and not uncounted.counted
-    at_once = figures(1.0, [answered(tokens=12)], 1.0, {})
-    assert at_once.tbt is None
-    assert ["counted instead" in line or "in one piece" in line for line in remarks([uncounted, at_once])] == [True] * 2
+    some_at_once = figures(1.0, [answered(tokens=12), answered(gaps=[0.1])], 1.0, {})
+    assert some_at_once.itl is not None and some_at_once.itl.count == 1
+    counted, piece = remarks([uncounted, some_at_once])
+    assert "counted instead" in counted and "1 of 2 answers came in one piece" in piece
 
 
 def test_figures_are_also_for_programs_and_pictures() -> None:

@@ -35,6 +35,15 @@ def test_a_file_has_text_or_json_lines(tmp_path: Path) -> None:
     assert found[3].messages == turns and [each.max_tokens for each in found[:2]] == [None, 7]
 
 
+def test_what_ends_a_line_is_one_byte(tmp_path: Path) -> None:
+    """Other ends of lines that Unicode knows stay in their text, a mark of the byte order goes, and who speaks at the
+    begin of a line is no JSON."""
+    said = ["One\u2028and\x85more.", '"Wait," she said.', "Windows"]
+    path = tmp_path / "prompts"
+    path.write_bytes(("\ufeff" + json.dumps(said[0], ensure_ascii=False) + f"\n{said[1]}\n{said[2]}\r\n").encode())
+    assert [each.messages[0]["content"] for each in islice(read(str(path)), 3)] == said
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -84,3 +84,27 @@ def test_a_process_that_only_begins_ends_without_a_word(number: int, tmp_path: P
         process.send_signal(number)
         assert process.communicate(timeout=30)[1] == b""
     assert process.returncode == -number
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_was_begun_is_ended_on_the_way_out(number: signal.Signals) -> None:
+    """The blocks of an event loop's tasks are left in order, and the exit status says which signal it was."""
+    program = """
+import asyncio
+from service.stopping import end_in_order
+
+async def task():
+    try:
+        print("begun", flush=True)
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.shield(asyncio.to_thread(print, "ended"))
+
+end_in_order()
+asyncio.run(task())
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=30)
+    assert (said, process.returncode) == ("ended\n", 128 + number)

@@ -43,6 +43,19 @@ def test_auto_is_a_gpu_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto", 5 * GIB) == torch.device("cpu")
 
 
+def test_auto_passes_over_a_gpu_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that another process has for itself alone."""
+    with_gpus(monkeypatch, 9 * GIB, 6 * GIB)
+
+    def free(index: int) -> tuple[int, int]:
+        if not index:
+            raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
+        return 6 * GIB, 100 * GIB
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
+    assert choose_device("auto", GIB) == torch.device("cuda", 1)
+
+
 def test_a_device_that_is_named_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """``cuda`` is the first GPU. What is not here, or no device, is refused with what to do."""
     with_gpus(monkeypatch, GIB, GIB)

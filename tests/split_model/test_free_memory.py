@@ -10,6 +10,7 @@ import torch
 
 from split_model import control_groups
 from split_model.free_memory import free_bytes
+from split_model.host_memory import said_by_vm_stat
 
 CPU = torch.device("cpu")
 
@@ -96,3 +97,20 @@ def test_a_service_has_what_its_own_group_leaves(own: str, folder: str, names: t
     for name, number in zip(names, ("20000000", "5000000"), strict=True):
         (group / name).write_text(number)
     assert free_bytes(CPU) == 15_000_000
+
+
+VM_STAT = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
+Pages free:                               10000.
+Pages active:                            412345.
+Pages inactive:                           20000.
+Pages speculative:                         3000.
+Pages throttled:                              0.
+Pages wired down:                        123456.
+Pages purgeable:                            700.
+"Translation faults":                 123456789.
+"""
+
+
+def test_macos_says_what_can_be_taken() -> None:
+    """Free pages, and those that it gives up first: not what programs use."""
+    assert said_by_vm_stat(VM_STAT) == 33_000 * 16384

@@ -39,6 +39,13 @@ def test_what_cannot_be_audited(settings: dict[str, Any], says: str, tmp_path: P
     assert type(refused.value).__name__ in ("BadText", "ValueError", "ModelNotFound")
 
 
+@pytest.mark.slow
+def test_drafts_that_are_trees_cannot_be_audited() -> None:
+    """Said as soon as they are loaded, and not when everything has been sent."""
+    with Bars(Console(stderr=True)) as bars, pytest.raises(ValueError, match="--draft medusa drafts trees"):
+        audit(AuditConfig(model=str(DEMO), draft=("medusa",), split="2"), bars)
+
+
 def split(number: int, right: int, complete: bool = True) -> SplitFigures:
     """Made up."""
     attacks = (
@@ -46,7 +53,8 @@ def split(number: int, right: int, complete: bool = True) -> SplitFigures:
         Attacked("black box, 1,000 pairs", Share(right, 10), complete),
     )
     onlooker = Onlooker(Share(2, 4), 0.25, Share(0, 0), 0.5, 1000, 3000, 500, 12.0)
-    return SplitFigures(number, attacks, Share(5, 5), Drafted(40, 6, 5), onlooker)
+    drafts = Drafted(40, 6, 6 if complete else 4, 4)
+    return SplitFigures(number, attacks, Share(5, 5), drafts, onlooker)
 
 
 def test_tables_plot_and_data() -> None:
@@ -58,7 +66,8 @@ def test_tables_plot_and_data() -> None:
     said = tables(found)
     assert "| 0 | 10.0 % | 90.0 % | 100.0 % |" in said
     assert "| 1 | 10.0 % | 40.0 %* | 100.0 % |" in said and "before the time was over" in said
-    assert "| 0 | 40 | 6 | 5 | 50.0 % | 25.0 % | – | 50.0 % | 1,000 | 2,000 | 500 |" in said
+    assert "| 1 | 40 | 6 | 4 of 4* | 50.0 %" in said and "there was time for" in said
+    assert "| 0 | 40 | 6 | 4 | 50.0 % | 25.0 % | – | 50.0 % | 1,000 | 2,000 | 500 |" in said
     assert "--tail 1, frames padded. 2 passages of text.txt" in said
     drawn = ElementTree.fromstring(plot(found))
     assert len(drawn.findall("{*}polyline")) == 3

@@ -22,7 +22,8 @@ ROW = RowSize(4 * HIDDEN, 0.85)
 class Talk:
     """Messages of one session; a tick passes with each."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: int = 1) -> None:
+        self.session = session
         self.messages: list[Length] = []
         self.position = self.sequence = 0
 
@@ -41,42 +42,43 @@ class Talk:
 
     def prompt(self, chunks: Sequence[int], packed: float = 0.0) -> None:
         """Sent in chunks, all on their way before the first is answered."""
-        self.say(True, Open(1, 200, sum(chunks), 300))
+        self.say(True, Open(self.session, 200, sum(chunks), 300))
         for rows in chunks:
-            self.say(True, Forward(1, self.sequence, self.position, 0), rows, packed)
+            self.say(True, Forward(self.session, self.sequence, self.position, 0), rows, packed)
             self.position += rows
             self.sequence += 1
         self.say(False, Advice([64]))
         for at in range(len(chunks) - 1):
-            self.say(False, Result(1, at, 10, 2000, 64))
-        self.say(False, Result(1, len(chunks) - 1, 10, 2000, 64), 1)
+            self.say(False, Result(self.session, at, 10, 2000, 64))
+        self.say(False, Result(self.session, len(chunks) - 1, 10, 2000, 64), 1)
 
     def round(self, drafted: int, accepted: int) -> None:
         """A draft, its answer, and what was wrong of it taken back."""
-        self.say(True, Forward(1, self.sequence, self.position, 1 + drafted), 1 + drafted)
-        self.say(False, Result(1, self.sequence, 10, 2000, 3), 1 + drafted)
+        self.say(True, Forward(self.session, self.sequence, self.position, 1 + drafted), 1 + drafted)
+        self.say(False, Result(self.session, self.sequence, 10, 2000, 3), 1 + drafted)
         self.sequence += 1
         self.position += 1 + accepted
         if accepted < drafted:
-            self.say(True, Truncate(1, self.position))
+            self.say(True, Truncate(self.session, self.position))
 
     def read(self) -> Inferred:
         """By the onlooker."""
-        return inferred(self.messages, ROW)
+        return inferred(self.messages, ROW, self.session)
 
 
 @given(
     st.lists(st.integers(1, 300), min_size=1, max_size=5),
     st.lists(st.integers(0, 8).flatmap(lambda drafted: st.tuples(st.just(drafted), st.sampled_from([0, drafted])))),
+    st.sampled_from([1, 127, 128, 256, 70000]),
 )
-def test_lengths_say_prompt_and_rounds(chunks: list[int], rounds: list[tuple[int, int]]) -> None:
+def test_lengths_say_prompt_and_rounds(chunks: list[int], rounds: list[tuple[int, int]], session: int) -> None:
     """The prompt to the token, in parts or not; every round; and what it chose, where all of a draft or none was right
     of one token: what was right of a longer one is a guess."""
-    talk = Talk()
+    talk = Talk(session)
     talk.prompt(chunks)
     for drafted, accepted in rounds:
         talk.round(drafted, accepted)
-    talk.say(True, Close(1))
+    talk.say(True, Close(session))
     found = talk.read()
     assert found.prompt == sum(chunks)
     assert len(found.rounds) == len(found.round_s) == len(rounds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from device_agent.auditing.attack import Reading
+from device_agent.auditing.attack import UNTRIED, Reading
 from device_agent.auditing.scoring import drafted, output, rows_that_count
 from device_agent.auditing.transcript import Passed, Recorded, transcripts
 from split_model.packed_rows import pack
@@ -82,6 +82,8 @@ def test_what_counts_of_a_session() -> None:
     assert rows_that_count(recorded, found, 1) == [(1, 11), (2, 12), (3, 13), (4, 14), (6, 15)]
     reading = Reading(torch.zeros(7, dtype=torch.int64), torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 1e-6, 0.0]))
     counts = drafted([reading], [found], 1e-3)
-    assert (counts.sent, counts.rejected, counts.read) == (7, 1, 1)
+    assert (counts.sent, counts.rejected, counts.tried, counts.read) == (7, 1, 1, 1)
+    out_of_time = Reading(torch.full((7,), UNTRIED), torch.full((7,), float("inf")))
+    assert drafted([out_of_time], [found], 1e-3).tried == 0, "what nobody looked at is not safe"
     right = output([recorded], [found], [{2: 13, 3: 14, 4: 15, 5: 99, 6: 1}])
     assert (right.right, right.tried) == (3, 4)

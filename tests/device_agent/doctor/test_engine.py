@@ -41,6 +41,19 @@ def test_kernels(reason: str, dtype: str, status: str, monkeypatch: pytest.Monke
     assert found.status == status and reason in found.seen
 
 
+def test_a_gpu_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said why, with what to do; what is looked at behind it is looked at all the same."""
+
+    def busy(number: int) -> tuple[int, int]:
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", busy)
+    found, *_ = found_by(lambda say: engine.gpus("auto", say))
+    assert found.status == "warn" and found.seen.endswith("unavailable") and "nvidia-smi" in found.todo
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """None is fine; one that was asked for is missed; a driver without a PyTorch for it is worth a word."""

@@ -161,10 +161,12 @@ def test_a_broken_or_lying_file_is_not_believed(change: Callable[[str], str], ti
     first = measured(checkpoint)
     [file] = folder().iterdir()
     good = file.read_text()
-    file.write_text(change(good))
+    lied = change(good)
+    file.write_text(lied)
     again = measured(checkpoint)
     assert set(again.seconds) == set(first.seconds)
     [file] = folder().iterdir()
+    assert file.read_text() != lied
     assert measured(checkpoint).seconds == again.seconds
     assert json.loads(file.read_text())["of"] == json.loads(good)["of"]
 

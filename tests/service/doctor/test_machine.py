@@ -63,6 +63,22 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert [each.status for each in found_by(machine.disk)] == ["warn", "warn"]
 
 
+def test_a_folder_that_cannot_be_looked_into(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As another user's home that is still this one's HOME: a finding, not a mistake."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "theirs"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "theirs"))
+    look, access = os.stat, os.access
+
+    def stat(path: str | Path, **more: object) -> os.stat_result:
+        if "theirs" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "access", lambda folder, mode: folder != tmp_path and access(folder, mode))
+    assert [each.status for each in found_by(machine.disk)] == ["warn", "warn"]
+
+
 def test_this_machines_clock() -> None:
     """The one that runs tests has one that goes."""
     assert found_by(machine.clock)[0].status == "ok"
