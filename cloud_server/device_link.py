@@ -179,7 +179,13 @@ class DeviceLink:
                 if before is None:
                     raise SessionFailed(Code.UNKNOWN_SESSION, "that connection is not known here any more")
                 old = (before, message.old_session)
-                sessions.resume(old, key, message.position, partial(self._deliver, session))
+                try:
+                    sessions.resume(old, key, message.position, partial(self._deliver, session))
+                except SessionFailed:
+                    if before == self.connection:  # Its device has nothing more to do with the old number.
+                        sessions.close(old)
+                        self._errands.end(message.old_session, "closed")
+                    raise
                 if before == self.connection:  # Nobody names the old number again.
                     self._errands.end(message.old_session, "resumed")
                 self._begun(session, message.errand, "resume", position=message.position)

@@ -31,9 +31,6 @@ from split_model.spec import ModelSpec
 
 ALL: Final = "all"
 
-MOST_TRIED: Final = 8
-"""Among more devices nobody looks for fewer that would do: there are too many sets of them."""
-
 EXAMPLES = """
 trilby plan --mode all --model ~/models/Qwen3-0.6B --profiles home.json
 trilby plan --mode galaxy --model ~/models/Qwen3-0.6B --profiles home.json --prompt 2000 --new 200 --draw
@@ -155,8 +152,7 @@ def _planned(mode: str, task: Task) -> tuple[GroupPlan | None, str, GroupPlan | 
         plan = plan_for(mode, task)
     except DoesNotFit as error:
         why = str(error)
-    few = len(task.members) <= MOST_TRIED
-    return plan, why, fewer_devices(mode, task, plan) if few else None
+    return plan, why, fewer_devices(mode, task, plan)
 
 
 def _rows(task: Task, plans: Iterable[GroupPlan]) -> Iterable[tuple[str, ...]]:

@@ -42,6 +42,7 @@ from split_model.pruning.watched import Layers
 from split_model.slices import middle_slice, slice_bytes
 from split_model.stack import Stack
 from wire.errors import SessionFailed
+from wire.within import within
 
 BESIDE: Final = 1.25
 """Times the layers' bytes that have to be free for them to be calibrated here: rows, keys and values come besides."""
@@ -208,7 +209,7 @@ class GroupPruner:
                 except SessionFailed as failure:
                     log.warning("what prompts take is not measured: no head is left out", why=str(failure))
                     with suppress(asyncio.TimeoutError):
-                        await asyncio.wait_for(self._news(), AGAIN_S)
+                        await within(self._news(), AGAIN_S)
                     continue
                 if self._group.life is not life:
                     continue

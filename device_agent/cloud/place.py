@@ -122,6 +122,7 @@ class CloudPlace:
         self.served = ServedRequest()
         if self.attachment is not None and self._log.settled and not self.attachment.link.draining:
             self._parked = True
+            self._stay()
             self.attachment.post(Park(self.attachment.number))
         else:
             self._leave()
@@ -139,6 +140,10 @@ class CloudPlace:
         attachment, self.attachment = self.attachment, None
         if attachment is not None:
             attachment.leave()
+        self._stay()
+
+    def _stay(self) -> None:
+        """Send nothing ahead any more."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.give_up()
@@ -191,8 +196,10 @@ class CloudPlace:
             self._failed(failure)
         elif failure.code not in LOSSES:
             often.info("session lost its place", failure.code.value, code=failure.code.value, **self.served.named)
-        if self._ahead is not None and self._ahead.position:
-            return self._follow(self._ahead)
+        ahead = self._ahead
+        if ahead is not None and ahead.position and not ahead.link.draining:
+            return self._follow(ahead)
+        self._stay()  # What is there already is less than another place needs.
         return self.go_on()
 
     # ---- leaving a cloud server that drains ----
@@ -213,7 +220,9 @@ class CloudPlace:
     def _moved(self) -> bool:
         """Go where its rows are by now, if they are and nothing is on its way; whether it has."""
         ahead, attachment = self._ahead, self.attachment
-        if ahead is None or attachment is None or not ahead.ready or self._log.oldest is not None:
+        if ahead is None or attachment is None or not ahead.ready or ahead.link.draining:
+            return False
+        if self._log.oldest is not None:
             return False
         attachment.leave()
         self._follow(ahead)

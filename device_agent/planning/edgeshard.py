@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
 from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan, Whole
+from device_agent.planning.ratios import by_speed
 from device_agent.planning.task import Task
 
 MODE = "edgeshard"
+
+ANY_ORDER = 8
+"""Among more members than that, runs come in one order: to try all takes three times as long for each further one."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +33,26 @@ def plan_edgeshard(task: Task) -> GroupPlan:
     its layers, and the hops between devices, the portal's included. Raises DoesNotFit where not all layers fit.
     """
     members, layers = range(len(task.members)), task.shape.layers
-    rooms = [layers_room(task, name, first=False) for name in task.members]
-    rooms_first = [layers_room(task, name, first=True) for name in task.members]
+    until_bytes = [0, *accumulate(_layer_bytes(task, number) for number in range(layers))]
+    rooms = [[_left_bytes(task, name, first) for name in task.members] for first in (False, True)]
+    further_on = _in_order(task) if len(members) > ANY_ORDER else None
     until_s = [_layers_s(task, member) for member in members]
     names = [*task.members, task.portal]
     hop_s = [[request_hop_s(task, one, other) for other in names] for one in names]
-    # By who did some (as bits), who is last and how many are done; before the first the rows are at the portal.
+    # By who did some (as bits, where that is not its place in the order), who is last and how many are done; before the
+    # first the rows are at the portal.
     level: dict[tuple[int, int, int], _Begun] = {(0, len(names) - 1, 0): _Begun(0.0, ())}
     finished: list[_Begun] = []
     while level:
         further: dict[tuple[int, int, int], _Begun] = {}
         for (used, last, done), begun in level.items():
-            for member in members:
-                room = 0 if used >> member & 1 else rooms[member] if used else rooms_first[member]
-                for count in range(1, min(room, layers - done) + 1):
+            free: Iterable[int] = (member for member in members if not used >> member & 1)
+            for member in free if further_on is None else further_on[last]:
+                end = bisect_right(until_bytes, until_bytes[done] + rooms[not done][member]) - 1
+                for count in range(1, end - done + 1):
                     computing = until_s[member][done + count] - until_s[member][done]
                     seconds = begun.seconds + hop_s[last][member] + computing
-                    key = used | 1 << member, member, done + count
+                    key = used | 1 << member if further_on is None else 0, member, done + count
                     if key not in further or seconds < further[key].seconds:
                         further[key] = _Begun(seconds, (*begun.runs, (member, count)))
         for (_, last, done), begun in further.items():
@@ -52,7 +61,7 @@ def plan_edgeshard(task: Task) -> GroupPlan:
                 finished.append(_Begun(begun.seconds + back, begun.runs))
         level = {key: begun for key, begun in further.items() if key[2] < layers}
     if not finished:
-        raise DoesNotFit(MODE, task.lacks(_overfull(task, rooms)))
+        raise DoesNotFit(MODE, task.lacks(_overfull(task)))
     return task.fitting(_plan(task, min(finished, key=lambda begun: begun.seconds).runs))
 
 
@@ -62,29 +71,45 @@ def _plan(task: Task, runs: tuple[tuple[int, int], ...]) -> GroupPlan:
     return GroupPlan(MODE, members, task.portal, made)
 
 
-def _overfull(task: Task, rooms: list[int]) -> GroupPlan:
+def _in_order(task: Task) -> list[list[int]]:
+    """Behind each member, and last behind the portal where nothing is done yet, whose turn it may be: the portal
+    first, then the fastest."""
+    speeds = by_speed(task)
+    order = sorted(range(len(speeds)), key=lambda member: (task.members[member] != task.portal, -speeds[member]))
+    behind = {member: order[at + 1 :] for at, member in enumerate(order)}
+    return [*(behind[member] for member in range(len(order))), order]
+
+
+def _overfull(task: Task) -> GroupPlan:
     """Everybody has what fits, and who has most memory the rest: the nearest to a plan there is."""
     budgets = {device.name: device.memory_bytes for device in task.profile.devices}
-    counts = list(rooms)
+    counts = [layers_room(task, name, first=False) for name in task.members]
     largest = max(range(len(counts)), key=lambda at: budgets[task.members[at]])
     counts[largest] += task.shape.layers - sum(counts)
     return _plan(task, tuple((member, count) for member, count in enumerate(counts) if count))
 
 
 def layers_room(task: Task, name: str, first: bool) -> int:
-    """How many layers a member has memory for; who has the first one also has what comes before it."""
+    """How many of the largest layers a member has memory for; who has the first one also has what comes before it."""
+    layers = task.shape.layers
+    return min(max(_left_bytes(task, name, first) // _layer_bytes(task, layers - 1), 0), layers)
+
+
+def _left_bytes(task: Task, name: str, first: bool) -> int:
+    """Of a member's memory for layers; may be less than 0."""
     shape = task.shape
     plan = GroupPlan(MODE, (name,), task.portal, (Whole(0),) * shape.layers)
     alone = task.held(plan)[name]
     budget = next(device.memory_bytes for device in task.profile.devices if device.name == name)
-    last = shape.layers - 1  # none is larger
-    elements = shape.layer_elements(last, range(shape.kv_heads), range(shape.intermediate))
-    if shape.keeping_layers:
-        elements += 2 * shape.kv_size * task.work.positions
-    left = budget - alone.ends - alone.buffers
-    if not first:
-        left += shape.entry_elements * shape.dtype_bytes
-    return min(max(left // (elements * shape.dtype_bytes), 0), shape.layers)
+    before = 0 if first else shape.entry_elements * shape.dtype_bytes
+    return budget - alone.ends - alone.buffers + before
+
+
+def _layer_bytes(task: Task, number: int) -> int:
+    """Of a whole layer, with room for its keys and values."""
+    shape = task.shape
+    elements = shape.layer_elements(number, range(shape.kv_heads), range(shape.intermediate))
+    return shape.dtype_bytes * (elements + shape.kept_elements(number, task.work.positions))
 
 
 def _layers_s(task: Task, member: int) -> list[float]:

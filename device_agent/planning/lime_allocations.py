@@ -26,7 +26,7 @@ def rooms_of(task: Task, rows: int) -> list[MemberRoom]:
     shape, costs, work = task.shape, task.costs(), task.work
     last = shape.layers - 1  # None is larger.
     seen = work.rows + work.new // 2 + 1 if work.new else (work.rows + 1) / 2 if shape.causal else work.rows
-    kept = 2 * shape.kv_size * work.positions if shape.keeping_layers else 0
+    kept = shape.kept_elements(last, work.positions)
     whole = shape.layer_elements(last, range(shape.kv_heads), range(shape.intermediate))
     streamable = sum(size for half, held in halves_of(shape) for size in shape.matrices(half, held, last))
     extra = (whole - streamable + kept) * shape.dtype_bytes

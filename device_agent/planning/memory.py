@@ -83,8 +83,8 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
             if groups is not None:
                 weights += count * shape.layer_elements(number, groups, columns)
             if shape.causal or attentions > 1:
-                # Who attends to an encoder keeps the prompt's keys and values of it, and of its own rows the new ones.
-                cache += count * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
+                # Who attends to an encoder keeps as many positions of the encoder's rows as of its own.
+                cache += count * attentions * 2 * shape.head_dim * _kept(shape, plan, layer, member, positions)
             buffers = max(buffers, _passing(shape, layer, member, rows))
         size = shape.dtype_bytes
         kept = plan.cache_bytes[member] if plan.cache_bytes and member is not None else cache * size

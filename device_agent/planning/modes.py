@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -42,6 +42,9 @@ _QUICK: dict[str, Planner] = {
 
 _LEAVES_OUT = frozenset({"lime", "edgeformer"})
 """Modes whose planners leave members out by themselves where that is faster: no sets of devices are tried for them."""
+
+ALL_SETS = 8
+"""Among more members than that, the only sets tried are of the fastest: all of them are twice as many for each."""
 
 TRIED = 2
 """Only so many promising sets are planned by the mode's own planner."""
@@ -84,7 +87,7 @@ def _with_fewer(mode: str, task: Task, plan: GroupPlan | None) -> list[GroupPlan
     quick = _QUICK.get(mode, PLANNERS[mode])
     promising: list[tuple[float, tuple[str, ...]]] = []
     for count in range(1, most + 1) if mode not in _LEAVES_OUT else ():
-        for members in combinations(task.members, count):
+        for members in _sets(task, count):
             found = _tried(quick, replace(task, members=members))
             if found is not None:
                 promising.append((task.seconds(found), members))
@@ -99,6 +102,15 @@ def _with_fewer(mode: str, task: Task, plan: GroupPlan | None) -> list[GroupPlan
     ]
     plans += [_tried(partial(plan_local, member=member), task) for member in task.members if most]
     return [found for found in plans if found is not None]
+
+
+def _sets(task: Task, count: int) -> Iterable[tuple[str, ...]]:
+    """Sets of so many members that may be promising, each in the task's order."""
+    if len(task.members) <= ALL_SETS:
+        return combinations(task.members, count)
+    speeds = dict(zip(task.members, by_speed(task), strict=True))
+    fastest = sorted(task.members, key=lambda name: -speeds[name])[:count]
+    return [tuple(name for name in task.members if name in fastest)]
 
 
 def _busy(task: Task, plan: GroupPlan) -> tuple[str, ...]:

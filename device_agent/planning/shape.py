@@ -118,12 +118,18 @@ class ModelShape:
 
     @property
     def keeping_layers(self) -> int:
-        """Layers that keep keys and values for rows to come; each of one position, of the prompt's or of its own."""
+        """Layers that keep keys and values for rows to come."""
         return self.layers if self.causal else self.cross_layers
 
     def attentions(self, layer: int) -> int:
         """How many attention blocks a layer has: 1, or 2 where it also attends to an encoder's rows."""
         return 2 if layer >= self.layers - self.cross_layers else 1
+
+    def kept_elements(self, layer: int, positions: int) -> int:
+        """Elements of the keys and values that a layer keeps of one session: of so many rows of its own, and where it
+        attends to an encoder of as many of the encoder's."""
+        keeps = self.causal or self.attentions(layer) > 1
+        return 2 * self.kv_size * positions * self.attentions(layer) if keeps else 0
 
     def passing(self, layer: int, rows: int, wanted: int) -> int:
         """How many rows pass a layer of the prompt's first forward: of a prompt that an encoder reads, what its decoder

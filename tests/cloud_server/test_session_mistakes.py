@@ -219,6 +219,16 @@ async def test_a_resumed_sessions_old_number_works_for_nothing(tiny: Path) -> No
         assert list(link._errands._turns) == [19]
 
 
+async def test_a_session_that_was_to_be_resumed_and_was_not_is_closed(tiny: Path) -> None:
+    """On the same connection: its device has let go of the old number, so nobody would ever close it."""
+    async with cloud_here(tiny, 1) as cloud, device(cloud, tiny) as stream:
+        stream.post(Open(1, 50))
+        stream.post(Resume(2, TOKENS[stream], 1, 7))
+        failed = await news(stream)
+        assert isinstance(failed, Failed) and failed.code == Code.BAD_POSITION.value
+        await until(lambda: not cloud.server.engine.ledger.entries)
+
+
 async def test_credit_is_held(tiny: Path) -> None:
     """Rows beyond the window are refused without being kept."""
     async with cloud_here(tiny, 1, window_rows=8, max_rows=64) as cloud, device(cloud, tiny) as stream:

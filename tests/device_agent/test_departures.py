@@ -269,6 +269,35 @@ async def test_what_went_ahead_counts_when_the_old_one_dies(tiny: Path, monkeypa
         await drained
 
 
+async def test_what_went_ahead_and_is_not_there_yet_is_given_up_when_the_old_one_dies(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is sent again, in one session: of the other nothing is left that would take its room until it is idle."""
+    hidden = rows(101, HIDDEN, 4)
+    async with (
+        cloud_here(tiny, 1, 1, resume_s=0.0) as first,
+        cloud_here(tiny, 1, 1) as second,
+        remote_middle([first.url, second.url], device_hello(tiny, 1, 1), 120.0) as remote,
+    ):
+        session = remote.open(101)
+        await session.forward(hidden[:100], 1)
+        scheduler = second.server.engine.sessions.scheduler
+        with monkeypatch.context() as holds:
+            held: list[tuple[Any, ...]] = []
+            holds.setattr(scheduler, "add", lambda *work: held.append(work))
+            drained = draining(first)
+            await until(lambda: held)
+        stream = remote.clouds.links[0].stream
+        assert stream is not None
+        stream._transport._websocket.transport.abort()  # type: ignore[attr-defined]
+        got = await session.forward(hidden[100:], 1)
+        torch.testing.assert_close(got, (await expected(tiny, hidden))[100:], atol=1e-5, rtol=0)
+        await until(lambda: sessions_at(second) == 1)
+        session.close()
+        await until(lambda: not sessions_at(second))
+        await drained
+
+
 async def test_parked_sessions_are_not_moved(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for them: their rows are sent when a next turn comes. One that parks while its rows go ahead has
     nothing left anywhere."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from encoder_decoder import EncoderDecoder
+from group_plans import profile, task
 from group_writes import Written, ids, oracle_written
 from groups import FORMS, LENDING, NAMES, PORTAL, UNEVEN, group_here, layers_of, plan_of, streamed, submodel_for
 from peers_together import fabrics
@@ -34,7 +35,11 @@ from device_agent.group.messages.heads import (
     TruncateHead,
 )
 from device_agent.group.messages.joined_plan import JoinedPlan
-from device_agent.planning.plan import ByRows, Whole
+from device_agent.planning.memory import held as planned_bytes
+from device_agent.planning.modes import plan_for
+from device_agent.planning.plan import ByRows, GroupPlan, Whole
+from device_agent.planning.shape import ModelShape
+from device_agent.planning.task import Work
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
 from split_model.stack import Span
@@ -281,6 +286,32 @@ def test_bytes_of_both_halves(form: str, tiny_folder: Path) -> None:
         assert loaded <= said <= loaded + tables
         groups = sum(len(piece.groups) for layer in held[readers_of(spec) :] for piece in layer.pieces)
         assert cache_bytes(plan.layers, place, spec, 10, 4) == 2 * 2 * groups * spec.head_dim * 10 * 4
+
+
+@pytest.mark.parametrize("form", ["tensor", "voltage", "mixed", "pipeline"])
+def test_a_planner_keeps_as_much_room_as_members_want(form: str, tiny_folder: Path) -> None:
+    """For keys and values of own rows and the encoder's, at whoever has them; for weights no less than what is read."""
+    spec = Checkpoint.open(built("t5-gated", tiny_folder), None).spec
+    plan = plan_of(spec, form, NAMES[:3], (3, 0, 5))
+    found = planned_bytes(ModelShape.of(spec, "float32"), plan, 10, 40)
+    for place, name in enumerate(NAMES[:3]):
+        assert found[name].cache == cache_bytes(plan.layers, place, spec, 40, 4)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.6])
+def test_nobody_refuses_what_was_planned_for_its_memory(share: float, tiny_folder: Path) -> None:
+    """Streamed or not: a member that a plan fits takes its part."""
+    checkpoint = Checkpoint.open(built("t5-gated", tiny_folder), None)
+    shape = ModelShape.of(checkpoint.spec, "float32")
+    whole = GroupPlan("local", ("a",), "a", (Whole(0),) * shape.layers)
+    needed = planned_bytes(shape, whole, 10, 40)["a"]
+    memory = [needed.ends + needed.buffers + share * (needed.layers + needed.cache), needed.total - needed.ends]
+    measured = profile(shape, [1e9, 1e9], 1e8, memory=memory, disks=1e9)
+    plan = plan_for("lime", task(shape, measured, Work(10, 5, room=40)))
+    budgets = {"a": memory[0] - needed.ends, "b": memory[1]}
+    joined = JoinedPlan.of(plan, "", "float32", 0, 40)
+    for rank, name in zip(joined.ranks, plan.members, strict=True):
+        Part(joined, checkpoint, rank, int(budgets[name]))
 
 
 def test_plans_for_half_a_model_are_refused(tiny_folder: Path) -> None:

@@ -84,10 +84,10 @@ def test_nothing_is_kept_where_nothing_is_generated() -> None:
 
 
 def test_a_decoder_keeps_what_it_attends_to() -> None:
-    """Keys and values of the prompt that an encoder read, and of what is new; the encoder keeps nothing."""
+    """Keys and values of what an encoder read, as many as of its own rows; the encoder keeps nothing."""
     of = shape(4, 32, 4, 48, 50, cross_layers=2)
     found = held(of, plan(of, Whole(1)), 10, 100)
-    assert found["b"].cache == of.dtype_bytes * 2 * 2 * of.kv_size * 100
+    assert found["b"].cache == of.dtype_bytes * 2 * 2 * 2 * of.kv_size * 100
 
 
 @given(st.integers(1, 200), st.integers(1, 200))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from group_plans import GPT2, OPT_1_3B, TINY, TINY_CAUSAL, classifier, layer_of, profile, task
 from hypothesis import given, settings
@@ -84,6 +86,17 @@ def test_what_is_named_has_fewer_and_is_no_slower(speeds: list[float], bytes_s: 
         assert len(found.members) < len(plan.members)
         assert not asked.lacks(found)
         assert asked.seconds(found) <= asked.seconds(plan) * (1 + SAME)
+
+
+@pytest.mark.parametrize("mode", ["tensor", "pipeline"])
+def test_many_devices_take_seconds(mode: str) -> None:
+    """Not every set of them is looked at: among sixteen are 65 thousand, and pipelines in ten thousand times as many
+    orders. Who is slow is left out all the same."""
+    of, speeds = replace(TINY_CAUSAL, layers=24), [1e9] * 15 + [1e3]
+    asked = task(of, profile(of, speeds, 1e9, rtt_s=1e-6), Work(64, 8))
+    plan = plan_for(mode, asked)
+    found = fewer_devices(mode, asked, plan)
+    assert "p" not in (found or plan).members
 
 
 def test_a_smaller_group_is_found_where_all_do_not_fit() -> None:
