@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import structlog
 import torch
 
 from device_agent.agent_process import Device, Elsewhere, device_of
@@ -57,6 +58,8 @@ READERS = 2
 
 FINGERPRINT_DIGITS = 12
 
+log = structlog.get_logger()
+
 LoadDrafters = Callable[[Sequence[str], Path, Checkpoint, int, torch.dtype, DeviceParts], Drafters]
 """What ``load_drafters`` is."""
 
@@ -101,6 +104,8 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
     path = resolve(config.model, only=held, attention=None)
     checkpoint = Checkpoint.open(path, "cross" if kind == "translates" else "causal")
     spec = checkpoint.spec
+    if checkpoint.usual.ignored:
+        log.warning("generation_config.json says what is not done here", fields=", ".join(checkpoint.usual.ignored))
     split, tail = config.split, config.tail
     folder = Path(config.drafters) if config.drafters else path / "drafters"
     if config.drafters and not folder.is_dir():
@@ -180,6 +185,7 @@ def _writer(config: DeviceConfig, kind: Kind, load: LoadDrafters, opened: ExitSt
         readers=readers,
         grammars=Grammars.of(tokenizer, spec.vocab_size),
         pruner=pruner,
+        usual=checkpoint.usual,
         reader=chain_reader(path, chain, tokenizer, positions, permits, readers),
     )
     served = _served(config, path, checkpoint, model)

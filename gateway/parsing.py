@@ -49,6 +49,9 @@ from wire.text_messages import Tool, ToolCall
 
 Body = ChatBody | CompletionBody
 
+USUAL: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Members that models have values of their own for, where a client says nothing of them."""
+
 MAY_BE_SILENT: Final = ("assistant", "function")
 """Roles of messages that may have no content: who called a tool, and a function that gave nothing."""
 
@@ -131,7 +134,9 @@ def terms_of(fields: Sampled, own: dict[str, Any]) -> Generate:
         own: terms that are not simply the member of their name.
     """
     open_yet = {"request": 0, "request_id": "", "model": "", "prompt": ""}
-    own = {**open_yet, "sampling": Sampling(**_taken(fields, Sampling, {})), "grammar": form_of(fields), **own}
+    said = _taken(fields, Sampling, {})
+    left_out = [name for name in USUAL if name not in said]
+    own = {**open_yet, "sampling": Sampling(**said), "left_out": left_out, "grammar": form_of(fields), **own}
     terms = Generate(**_taken(fields, Generate, own))
     if terms.max_tokens is not None and terms.min_tokens > terms.max_tokens:
         raise bad("min_tokens", f"'min_tokens' is at most the {terms.max_tokens} tokens that the answer may have")

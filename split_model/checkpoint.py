@@ -16,6 +16,7 @@ from split_model.families.fields import first_token_id
 from split_model.safetensors_file import SafetensorsFile, TensorEntry
 from split_model.slices import slice_parts, whole
 from split_model.spec import ModelSpec
+from split_model.usual_sampling import NOTHING_USUAL, UsualSampling
 from split_model.weight_parts import WeightPart
 
 SINGLE_FILE = "model.safetensors"
@@ -39,9 +40,12 @@ _DEFAULTS = {
 class Checkpoint:
     """An opened folder. It holds no file open and no weights in memory; shards may be missing until asked for."""
 
-    def __init__(self, path: Path, spec: ModelSpec, shard_of: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: Path, spec: ModelSpec, shard_of: Mapping[str, str], usual: UsualSampling = NOTHING_USUAL
+    ) -> None:
         self.path = path
         self.spec = spec
+        self.usual = usual
         self._shard_of = shard_of  # tensor name as the files have it -> file name
         self._files: dict[str, SafetensorsFile] = {}
 
@@ -60,19 +64,21 @@ class Checkpoint:
         spec = ModelSpec.from_config(read_object(folder / "config.json", MAX_CONFIG_BYTES))
         if attention is not None:
             spec.check_attention(attention)
+        usual = NOTHING_USUAL
         if (folder / "generation_config.json").is_file():
             generation = read_object(folder / "generation_config.json", MAX_CONFIG_BYTES)
+            usual = UsualSampling.read(generation)
             spec = dataclasses.replace(spec, eos_token_ids=spec.with_eos(generation.get("eos_token_id")))
             if spec.attention == "cross" and generation.get("decoder_start_token_id") is not None:
                 start = first_token_id(generation, "decoder_start_token_id", spec.vocab_size)
                 spec = dataclasses.replace(spec, bos_token_id=start)
         if (folder / SINGLE_FILE).is_file():
             file = SafetensorsFile(folder / SINGLE_FILE)
-            checkpoint = cls(folder, spec, dict.fromkeys(file.entries, SINGLE_FILE))
+            checkpoint = cls(folder, spec, dict.fromkeys(file.entries, SINGLE_FILE), usual)
             checkpoint._files[SINGLE_FILE] = file
             return checkpoint
         if (folder / INDEX_FILE).is_file():
-            return cls(folder, spec, read_index(folder / INDEX_FILE))
+            return cls(folder, spec, read_index(folder / INDEX_FILE), usual)
         raise BadCheckpoint(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}; convert the model to safetensors")
 
     def read(

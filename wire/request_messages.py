@@ -118,7 +118,8 @@ class Generate(Message, frozen=True, tag=32):
     ``return_token_ids``: those of prompt and answer are told. ``calling``: calls of tools are told apart from text.
     ``thoughts``: so is what the model thinks between tags, where it does; no stop string ends an answer in either.
     ``traceparent``: the trace context (W3C's) in which it is done; empty: none.
-    ``return_token_origins``: where each token of the answer came from is told.
+    ``return_token_origins``: where each token of the answer came from is told. ``left_out``: members of ``sampling``
+    of which the client has said nothing, so that the model's own usual values hold, where it has any.
     """
 
     request: Number
@@ -151,6 +152,7 @@ class Generate(Message, frozen=True, tag=32):
     thoughts: bool = False
     traceparent: Name = ""
     return_token_origins: bool = False
+    left_out: Annotated[list[Name], msgspec.Meta(max_length=16)] = []  # noqa: RUF012
 
 
 class Cancel(Message, frozen=True, tag=33):

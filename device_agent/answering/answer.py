@@ -38,6 +38,7 @@ from drafting.choosing import Chooser, NotNumbers
 from split_model.bans import NothingLeft
 from split_model.hints import TurnSpent
 from split_model.sampling import SamplingParams
+from split_model.usual_sampling import NOTHING_USUAL, UsualSampling
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
 from wire.request_messages import Accepted, Done, Finished, Generate, Scored
@@ -67,6 +68,8 @@ class ServedChain:
     """Holds answers to forms, where the tokenizer is one that this is known for."""
     pruner: Pruner | None = None
     """Leaves heads out of prompts that take too long, where that is allowed."""
+    usual: UsualSampling = NOTHING_USUAL
+    """How tokens are chosen where a request does not say."""
     reader: ServedReader | None = None
     """Says vectors of texts by the same layers, where it can."""
 
@@ -83,7 +86,7 @@ async def answer(model: ServedChain, request: Generate, post: Callable[[AnyMessa
     check_ids(request, vocabulary)
     limit = min(model.max_positions, model.chain.max_positions)
     start = None if model.chain.sources is None else model.chain.sources.start
-    plain = sampling_of(request.sampling)
+    plain = sampling_of(request.sampling, model.usual.of(request.left_out))
 
     def read() -> tuple[Prompt, SamplingParams]:
         tokenizer, usual = model.tokenizer, model.default_max_tokens

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -17,11 +20,13 @@ MIN_TOP_P = 1e-6
 """What a ``top_p`` of 0 means: the likeliest token only."""
 
 
-def sampling_of(given: Sampling) -> SamplingParams:
-    """The sampling of a request. Raises ``SessionFailed`` naming the field."""
+def sampling_of(given: Sampling, usual: Mapping[str, Any] = MappingProxyType({})) -> SamplingParams:
+    """The sampling of a request; ``usual`` are the model's own values of what it leaves out. Raises ``SessionFailed``
+    naming the field."""
+    values = asdict(given) | dict(usual)
+    seed = None if given.seed is None else given.seed % 2**64
     try:
-        seed = None if given.seed is None else given.seed % 2**64
-        return SamplingParams(**asdict(given) | {"top_p": given.top_p or MIN_TOP_P, "seed": seed})
+        return SamplingParams(**values | {"top_p": values["top_p"] or MIN_TOP_P, "seed": seed})
     except BadSampling as error:
         raise SessionFailed(Code.INVALID_REQUEST, str(error), param=error.field) from error
 

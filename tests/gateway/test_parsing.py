@@ -48,6 +48,8 @@ def test_defaults_of_a_chat() -> None:
     ask = chat()
     terms = ask.terms
     assert (terms.n, terms.max_tokens, ask.stream, terms.logprobs, ask.model) == (1, None, False, None, None)
+    assert terms.left_out == ["temperature", "top_p", "top_k", "min_p", "repetition_penalty"]
+    assert chat(temperature=1, top_k=0, min_p=None).terms.left_out == ["top_p", "min_p", "repetition_penalty"]
     assert ask.prompts == ([ChatTurn("user", "Hi")],)
 
 

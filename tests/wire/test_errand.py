@@ -31,7 +31,7 @@ OF_HELLOS: list[tuple[Any, int]] = [
     (CloudFigures("0.1", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, id="a1b2"), 1),
 ]
 OF_REQUESTS: list[tuple[Any, int]] = [
-    (Generate(1, "r-1", "m", "", traceparent=ERRAND.traceparent, return_token_origins=True), 1),
+    (Generate(1, "r-1", "m", "", traceparent=ERRAND.traceparent, left_out=["top_p"]), 1),
     (Done(1, 5, 6, 0, 4, 3, 2), 1),
 ]
 
@@ -48,7 +48,7 @@ def test_a_message_of_the_release_before_is_read(message: Any, new: int) -> None
     older = msgspec.msgpack.encode(header(message)[:-new])
     read = msgspec.msgpack.decode(older, type=type(message))
     last = type(message).__struct_fields__[-1]
-    assert getattr(read, last) in (None, "", 0) and getattr(message, last) not in (None, "", 0)
+    assert getattr(read, last) in (None, "", 0, []) and getattr(message, last) not in (None, "", 0, [])
     assert header(read)[:-new] == header(message)[:-new]
 
 
