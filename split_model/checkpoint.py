@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from split_model.end_parts import head_parts
 from split_model.errors import BadCheckpoint, ModelNotFound
 from split_model.families.fields import first_token_id
 from split_model.safetensors_file import SafetensorsFile, TensorEntry
@@ -72,14 +73,22 @@ class Checkpoint:
             if spec.attention == "cross" and generation.get("decoder_start_token_id") is not None:
                 start = first_token_id(generation, "decoder_start_token_id", spec.vocab_size)
                 spec = dataclasses.replace(spec, bos_token_id=start)
+        files: dict[str, SafetensorsFile] = {}
         if (folder / SINGLE_FILE).is_file():
-            file = SafetensorsFile(folder / SINGLE_FILE)
-            checkpoint = cls(folder, spec, dict.fromkeys(file.entries, SINGLE_FILE), usual)
-            checkpoint._files[SINGLE_FILE] = file
-            return checkpoint
-        if (folder / INDEX_FILE).is_file():
-            return cls(folder, spec, read_index(folder / INDEX_FILE), usual)
-        raise BadCheckpoint(f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}; convert the model to safetensors")
+            files[SINGLE_FILE] = SafetensorsFile(folder / SINGLE_FILE)
+            shard_of = dict.fromkeys(files[SINGLE_FILE].entries, SINGLE_FILE)
+        elif (folder / INDEX_FILE).is_file():
+            shard_of = read_index(folder / INDEX_FILE)
+        else:
+            raise BadCheckpoint(
+                f"{folder} has neither {SINGLE_FILE} nor {INDEX_FILE}; convert the model to safetensors"
+            )
+        checkpoint = cls(folder, spec, shard_of, usual)
+        checkpoint._files |= files
+        if spec.pooled_size and not spec.labels and not checkpoint.has(f"{spec.names.pooler}.weight"):
+            # Saved without a pooler, as models for vectors are that need none.
+            checkpoint.spec = dataclasses.replace(spec, pooled_size=0)
+        return checkpoint
 
     def read(
         self,
@@ -149,6 +158,11 @@ class Checkpoint:
                 return True
         return False
 
+    def head_matrix(self) -> WeightPart:
+        """The matrix to the vocabulary, where it is in the files. Raises BadCheckpoint as ``has_own_head`` does."""
+        matrix = head_parts(self.spec).matrix
+        return dataclasses.replace(matrix, name=self.spec.names.head) if self.has_own_head() else matrix
+
     def shards_of(self, names: list[str]) -> list[str]:
         """The names of the files that hold these tensors, sorted."""
         return sorted({self._shard_of[self._resolve(name)] for name in names})
@@ -167,9 +181,16 @@ class Checkpoint:
         for name in sorted({part.name for spec in specs for part in slice_parts(spec, whole(spec))}):
             entry = self.entry(name)
             state.update(json.dumps([name, entry.dtype, entry.shape]).encode())
-            found = self._resolve(name)
-            state.update(self._file(found).sample(found, DIGEST_WINDOW_BYTES, DIGEST_WINDOWS))
+            state.update(self._sample(self._resolve(name)))
+        names = self.spec.names
+        embedding, head = self._found(names.embedding), self._found(names.head)
+        # A head of its own, though the config ties it; most files that have both have the same in both.
+        if self.spec.tied_embeddings and embedding and head and self._sample(embedding) != self._sample(head):
+            state.update(self._sample(head))
         return f"sha256:{state.hexdigest()}"
+
+    def _sample(self, found: str) -> bytes:
+        return self._file(found).sample(found, DIGEST_WINDOW_BYTES, DIGEST_WINDOWS)
 
     @staticmethod
     def _in_digest(key: str, value: object) -> bool:

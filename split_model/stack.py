@@ -7,7 +7,7 @@ reads them, is the batch's own affair.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -261,12 +261,12 @@ class Head:
 
         A shared matrix stays as the embedding reads it, also where a packed copy would multiply faster.
         """
-        parts, own = head_parts(spec), checkpoint.has_own_head()
+        parts, part = head_parts(spec), checkpoint.head_matrix()
         norm = load_norm(checkpoint, (parts.norm, parts.norm_bias), dtype, device)
         project = Matrix.load(checkpoint, [parts.project], [], dtype, device) if parts.project else None
-        if spec.tied_embeddings and not own and embedding is not None and embedding.weight.dtype == dtype:
+        tied = spec.tied_embeddings and part == parts.matrix
+        if tied and embedding is not None and embedding.weight.dtype == dtype:
             return cls(norm, Matrix(embedding.weight, pack=False), True, project, spec.head_scale)
-        part = replace(parts.matrix, name=spec.names.head) if own else parts.matrix
         return cls(norm, Matrix.load(checkpoint, [part], [], dtype, device), False, project, spec.head_scale)
 
     @property

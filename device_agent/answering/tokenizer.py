@@ -53,15 +53,16 @@ class Tokenizer:
         template = tokenizer.chat_template or ""
         named = template.values() if isinstance(template, dict) else [template]
         self.dialect = Dialect.of("\n".join(named), calls, thoughts)
-        self._byte_level = "ByteLevel" in repr(getattr(tokenizer.backend_tokenizer, "decoder", None))
+        backend = getattr(tokenizer, "backend_tokenizer", None)  # One in Python has none.
+        self._byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))
         added = tokenizer.added_tokens_decoder.values()
         self._not_told = {"messages", "conversations", *signature(tokenizer.apply_chat_template).parameters}
         """What says how a template is run, and which; it cannot be told to one."""
         self._strips = any(each.lstrip or each.rstrip for each in added)
         """Whether special tokens swallow the spaces beside them, however many."""
-        model = getattr(tokenizer.backend_tokenizer, "model", None)
+        model = getattr(backend, "model", None)
         # There one token may stand for a word or a run of characters, however long, that the vocabulary does not have.
-        unbounded = self._strips or type(model).__name__ in ("WordPiece", "WordLevel", "Unigram")
+        unbounded = self._strips or backend is None or type(model).__name__ in ("WordPiece", "WordLevel", "Unigram")
         self.longest_piece = 0 if unbounded else max((len(piece) for piece in tokenizer.get_vocab()), default=1)
         """Characters of the longest token; 0: no text is so long that it must have many tokens."""
         word = getattr(model, "max_input_chars_per_word", 0)
@@ -79,11 +80,9 @@ class Tokenizer:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
-        except (OSError, ValueError, KeyError, ImportError) as error:
-            raise BadCheckpoint(
-                f"{path} has no tokenizer that can be read ({type(error).__name__}): "
-                "it needs tokenizer.json or tokenizer.model"
-            ) from error
+        except Exception as error:  # tokenizers raises nothing more special.
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BadCheckpoint(f"{path} has no tokenizer that can be read: {why} ({_needs(path)})") from error
         return cls(tokenizer, frozenset(end_ids), calls, thoughts)
 
     def definition(self) -> str:
@@ -238,3 +237,12 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
+
+
+def _needs(path: Path) -> str:
+    """What such a folder lacks."""
+    if (path / "tokenizer.json").is_file():
+        return "tokenizer.json may be damaged, or of a newer release of transformers"
+    if (path / "tokenizer.model").is_file():
+        return "tokenizer.model alone needs more packages: pip install sentencepiece protobuf"
+    return "it needs tokenizer.json or tokenizer.model"

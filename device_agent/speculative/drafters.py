@@ -112,11 +112,13 @@ def _best(shelf: _Shelf) -> str:
                 log.warning("a drafter does not fit", why="; ".join(reasons), drafting=f"hybrid of {kind} and lookup")
             shelf.beside_lookup = kind
             return "hybrid"
-    log.warning(
-        "drafting with lookup alone",
-        why="; ".join(reasons) or f"no drafter was trained for this model: {shelf.folder} has none",
-        better=f"trilby distill --model {shelf.checkpoint.path} --split {shelf.split} --text FILE",
+    why = "; ".join(reasons) or f"no drafter was trained for this model: {shelf.folder} has none"
+    spec, better = (
+        shelf.checkpoint.spec,
+        f"trilby distill --model {shelf.checkpoint.path} --split {shelf.split} --text FILE",
     )
+    can_be_trained = shelf.split and (spec.norm, spec.positions) == ("rms", "rotary")
+    log.warning("drafting with lookup alone", why=why, **({"better": better} if can_be_trained else {}))
     return "lookup"
 
 

@@ -43,7 +43,8 @@ class FrozenHead:
         """Of a model that `check_trainable` takes. Raises BadCheckpoint."""
         parts = head_parts(checkpoint.spec)
         assert parts.norm is not None
-        return cls(checkpoint.read(parts.norm.name), checkpoint.read(parts.matrix.name), checkpoint.spec.norm_eps)
+        matrix = checkpoint.read(checkpoint.head_matrix().name)
+        return cls(checkpoint.read(parts.norm.name), matrix, checkpoint.spec.norm_eps)
 
     def normed(self, rows: Tensor) -> Tensor:
         """Rows as the matrix reads them."""

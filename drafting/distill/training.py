@@ -91,12 +91,13 @@ def train(
         batch = assembled(files, group, random.Random(f"{plan.seed}-{progress.step}"), unit)
         noted = (progress.step + 1) % CURVE_EVERY == 0
         loss, shared = step_loss(network, head, batch, plan, noted)
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
-        for settings in optimizer.param_groups:
-            settings["lr"] = rate * rate_share(progress.tokens / plan.tokens)
-        optimizer.step()
+        if loss.requires_grad:  # Answers of one token teach heads for later ones nothing.
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            torch.nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+            for settings in optimizer.param_groups:
+                settings["lr"] = rate * rate_share(progress.tokens / plan.tokens)
+            optimizer.step()
         progress.step += 1
         progress.tokens += sum(files.lengths[number] for number in group)
         if noted:

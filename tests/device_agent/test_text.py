@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import transformers
 from checkpoints import DATA, DEMO
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from device_agent.answering.prompt import read_prompt
 from device_agent.answering.stops import StopScanner
 from device_agent.answering.tokenizer import AS_USUAL, CUT_TOKENS, SLICE, Tokenizer
 from device_agent.cloud.chunks import chunk_sizes
+from split_model.errors import BadCheckpoint
 from wire.errors import Code, SessionFailed
 from wire.request_messages import ChatTurn, Generate, Rendering
 
@@ -240,3 +242,26 @@ def test_a_model_without_a_chat_template_says_so() -> None:
         pytest.skip("the model is not at hand")
     with pytest.raises(SessionFailed, match="/v1/completions"):
         Tokenizer.load(path, ()).chat([ChatTurn("user", "hello")])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("tokenizer.json", '{"model": {"type": "of the future"}}', "newer release"),
+        ("tokenizer.model", "no model", "pip install sentencepiece"),
+        ("nothing", "", "it needs tokenizer.json or tokenizer.model"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read_says_what_to_do(tmp_path: Path, name: str, content: str, says: str) -> None:
+    """Whatever the libraries raise."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadCheckpoint, match=says):
+        Tokenizer.load(tmp_path, ())
+
+
+def test_a_tokenizer_in_python_is_one() -> None:
+    """It has no backend to look into; of its texts nobody knows how few tokens they have."""
+    theirs = transformers.ByT5Tokenizer()
+    tokenizer = Tokenizer(theirs, frozenset((1,)))
+    assert tokenizer.longest_piece == 0 and tokenizer.text("Grüße") == theirs.encode("Grüße")

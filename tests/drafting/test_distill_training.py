@@ -155,3 +155,18 @@ def test_rate() -> None:
     """The rate rises, is at its peak early and ends at zero."""
     assert rate_share(0.0) < 0.05 and rate_share(0.03) == pytest.approx(1, abs=1e-3)
     assert rate_share(0.5) > rate_share(0.9) > rate_share(1.0) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_batch_that_teaches_medusas_heads_nothing_is_passed_over(tmp_path: Path, folder: Path) -> None:
+    """Answers of a single token: there is none behind the next. What was learned stays as it was."""
+    opened = Checkpoint.open(folder / "model")
+    texts = [Document(np.array([3, 1, 4, 1], dtype=np.int32), np.arange(4) >= 3) for _ in range(4)]
+    key = Key.of(opened.digest(), 2, texts)
+    compute(tmp_path / "features", key, Reference.load(opened), texts, lambda _: None)
+    head = FrozenHead.load(opened)
+    network = new_network("medusa", opened.spec, head, 0)
+    before = {name: each.detach().clone() for name, each in network.named_parameters()}
+    plan = TrainingPlan(tokens=64, batch_tokens=16)
+    progress = train(network, head, FeatureFiles(tmp_path / "features"), plan, tmp_path / "run", lambda _: None)
+    assert progress.tokens >= 64
+    assert all(torch.equal(each, before[name]) for name, each in network.named_parameters())

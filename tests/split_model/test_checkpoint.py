@@ -14,11 +14,13 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tiny_models import build_tiny
+from tiny_models import build_tiny, built
 
+from drafting.distill.network import FrozenHead
 from split_model.checkpoint import Checkpoint, read_index
 from split_model.errors import BadCheckpoint, ModelError, ModelNotFound
 from split_model.hub import resolve
+from split_model.pooling import Pooling
 from split_model.slices import Slice, slice_bytes, slice_parts, whole
 from split_model.spec import ModelSpec
 from split_model.stack import Embedding, Head, Stack
@@ -290,7 +292,9 @@ def test_a_tied_head_that_was_trained_on_its_own(tmp_path: Path, equal: bool) ->
     if not equal:
         head[-1, 0] += 0.5
     save_file({**tensors, "lm_head.weight": head}, path / "model.safetensors", {"format": "pt"})
-    checkpoint = Checkpoint.open(path)
+    checkpoint, before = Checkpoint.open(path), Checkpoint.open(build_tiny("llama-tied", tmp_path / "before"))
+    assert (checkpoint.digest() == before.digest()) is equal
+    assert torch.equal(FrozenHead.load(checkpoint).matrix, head), "what drafters are taught by"
     embedding = Embedding.load(checkpoint, torch.float32)
     found = Head.load(checkpoint, checkpoint.spec, torch.float32, embedding)
     assert checkpoint.has_own_head() is not equal and bool(found.loaded_bytes - found.norm.nbytes) is not equal
@@ -299,3 +303,23 @@ def test_a_tied_head_that_was_trained_on_its_own(tmp_path: Path, equal: bool) ->
     with torch.no_grad():
         wanted = oracle.lm_head(oracle.model.norm(rows))
     torch.testing.assert_close(found.forward(rows), wanted, rtol=0, atol=1e-5)
+
+
+def test_a_pooler_that_was_not_saved(tiny_folder: Path, tmp_path: Path) -> None:
+    """Models for vectors are saved without, and nothing that is served of them needs one; a classifier's is missed."""
+    for name, says_nothing in (("bert", True), ("bert-classifier", False)):
+        path = tmp_path / name
+        shutil.copytree(built(name, tiny_folder), path)
+        tensors = load_file(path / "model.safetensors")
+        left = {key: value for key, value in tensors.items() if "pooler" not in key}
+        assert len(left) < len(tensors)
+        save_file(left, path / "model.safetensors", {"format": "pt"})
+        checkpoint = Checkpoint.open(path, None)
+        if says_nothing:
+            assert checkpoint.spec.pooled_size == 0 and checkpoint.digest()
+            assert (
+                Pooling.load(checkpoint, torch.float32).pooled(torch.zeros(2, checkpoint.spec.hidden_size), [2]) is None
+            )
+        else:
+            with pytest.raises(BadCheckpoint, match="pooler"):
+                Pooling.load(checkpoint, torch.float32)

@@ -68,7 +68,10 @@ def asked() -> Iterator[subprocess.Popen[str]]:
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves `repositories[name]` (a folder) as the hub does, and keeps the paths of files that were sent."""
+    """Serves `repositories[name]` (a folder) as the hub does, and keeps the paths of files that were sent.
+
+    Of those that end in `breaks_off` it sends half.
+    """
 
     daemon_threads = True
 
@@ -76,6 +79,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), HubHandler)
         self.repositories: dict[str, Path] = {}
         self.sent: list[str] = []
+        self.breaks_off: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -112,7 +116,10 @@ class HubHandler(BaseHTTPRequestHandler):
         self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        if body:
+        if body and file.endswith(self.server.breaks_off):
+            self.wfile.write(content[: len(content) // 2])
+            self.close_connection = True
+        elif body:
             self.wfile.write(content)
 
     def _refuse(self, status: int, code: str) -> None:
@@ -205,6 +212,13 @@ def test_refusals_of_the_hub_say_what_to_do(hub: Hub, ask: Ask, arguments: tuple
     """Missing and gated models are ModelNotFound with advice."""
     found = ask(hub.url, *arguments)
     assert found.startswith("ModelNotFound") and advice in found
+
+
+def test_a_connection_that_breaks_off_says_what_to_do(hub: Hub, ask: Ask) -> None:
+    """Whatever the HTTP client of the hub's own package raises."""
+    hub.breaks_off = (".safetensors",)
+    found = ask(hub.url, "tiny/llama", "all")
+    assert found.startswith("ModelNotFound") and "start again" in found, found
 
 
 def test_unsupported_models_are_refused_before_their_weights_come(hub: Hub, ask: Ask, tmp_path: Path) -> None:
