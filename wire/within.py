@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 Found = TypeVar("Found")
 
 
-async def within(work: Coroutine[Any, Any, Found], within_s: float) -> Found:
+async def within(work: Awaitable[Found], within_s: float) -> Found:
     """What ``work`` gives, or raises, in so many seconds. Raises ``asyncio.TimeoutError`` behind them, and ends it.
 
     ``asyncio.wait_for`` forgets, before Python 3.12, a cancellation that comes together with the end of the work.
