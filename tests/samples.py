@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -16,3 +16,10 @@ def sample(cases: Iterable[Any], always: str) -> list[Any]:
     assert kept <= set(names), kept - set(names)
     marks = [() if name in kept else (pytest.mark.slow,) for name in names]
     return [pytest.param(*case, marks=mark) for case, mark in zip(found, marks, strict=True)]
+
+
+def named_sample(cases: Mapping[str, Any], always: Iterable[str]) -> list[Any]:
+    """The same of single values that have names; ``always`` are those tested always."""
+    kept = set(always)
+    assert kept <= set(cases), kept - set(cases)
+    return [pytest.param(case, id=name, marks=() if name in kept else pytest.mark.slow) for name, case in cases.items()]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from attention_conformance import CASES, by_formula, check_case
+from samples import sample
 from tiny_models import TINY_NAMES, build_tiny
 
 from cloud_server.cache.attention_cuda import Lengths, VarlenBackend
@@ -192,8 +194,9 @@ def test_branches_over_pages_are_branches_over_caches(reference: Reference, halv
     torch.testing.assert_close(torch.cat(found), wanted, rtol=0, atol=1e-5 * max(1.0, float(wanted.abs().max())))
 
 
-@pytest.mark.parametrize("scattered", [False, True])
-@pytest.mark.parametrize("name", ["sdpa", "described"])
+@pytest.mark.parametrize(
+    ("scattered", "name"), sample(product((False, True), ("sdpa", "described")), "True-sdpa True-described")
+)
 def test_steps_over_pages_are_steps_over_caches(reference: Reference, scattered: bool, name: str) -> None:
     """Five ragged steps of three sessions give the same rows, within 1e-5, wherever keys and values lie."""
     backend: Backend = SdpaBackend() if name == "sdpa" else VarlenBackend("described", described, 1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from checkpoints import DEMO
 from clouds import local_middle
+from samples import sample
 from served_chains import served
 
 from device_agent.answering.answer import ServedChain, answer
@@ -82,6 +83,7 @@ def check(calls: list[Any]) -> None:
             assert name == "time" and found == {}
 
 
+@pytest.mark.slow
 async def test_forced_calls_are_made_and_drafts_change_nothing(model: ServedChain) -> None:
     """Any tool and a named one; several choices, seeds, stop texts that stand in calls, log-probabilities; by drafts of
     the text and of the model itself the same."""
@@ -138,7 +140,7 @@ async def test_without_a_tokenizer_that_is_known_calls_cannot_be_forced(model: S
     assert (await ask(blind, Calling(), max_tokens=4))[1] == ["length"]
 
 
-@pytest.mark.parametrize("name", ["deepseek_v3", "deepseek_v31", "qwen3_coder", "glm45"])
+@pytest.mark.parametrize("name", sample(["deepseek_v3", "deepseek_v31", "qwen3_coder", "glm45"], "deepseek_v31 glm45"))
 async def test_calls_are_forced_in_every_way_of_writing_them(
     model: ServedChain, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

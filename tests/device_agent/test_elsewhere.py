@@ -146,7 +146,7 @@ async def _fetched(rows: Any) -> torch.Tensor:
 @elsewhere
 @pytest.mark.parametrize(
     ("kind", "where"),
-    sample(product(KINDS, ("here", "afar")), "none-here adapter-afar fused-here hybrid-afar medusa-afar itself-here"),
+    sample(product(KINDS, ("here", "afar")), "none-here hybrid-afar medusa-afar"),
 )
 async def test_answers_are_those_of_the_cpu(kind: str, where: str, device: torch.device) -> None:
     """Plain and drafted, greedy (then they are transformers') and sampled, with drafts prepared for all verdicts."""
@@ -194,7 +194,7 @@ async def test_a_plain_round_crosses_once(afar: bool, params: SamplingParams) ->
     ("kind", "params"),
     sample(
         product(("adapter", "fused", "lookup", "hybrid", "itself"), PARAMS),
-        "adapter-greedy adapter-sampled fused-penalised lookup-sampled hybrid-penalised itself-greedy",
+        "adapter-sampled hybrid-penalised itself-greedy",
     ),
 )
 async def test_a_drafted_rounds_rows_cross_once(kind: str, params: str) -> None:
@@ -216,7 +216,7 @@ async def test_a_drafted_rounds_rows_cross_once(kind: str, params: str) -> None:
     ("kind", "rule"),
     sample(
         product(("fused", "lookup", "itself"), ("rejection", "block")),
-        "fused-rejection lookup-block itself-rejection",
+        "lookup-block itself-rejection",
     ),
 )
 async def test_a_verdict_on_drawn_tokens_crosses_once(kind: str, rule: Any) -> None:
@@ -258,8 +258,7 @@ def _levels(chain: Chain) -> Sequence[Any]:
     ("rule", "params", "kind"),
     sample(
         product(("keyed", "rejection", "block"), ("sampled", "penalised"), ("adapter", "lookup", "itself")),
-        "keyed-sampled-adapter rejection-sampled-itself block-sampled-lookup "
-        "keyed-penalised-itself rejection-penalised-lookup block-penalised-adapter",
+        "keyed-sampled-adapter rejection-penalised-lookup block-sampled-lookup",
     ),
 )
 async def test_drafts_made_at_once_are_those_made_one_by_one(
@@ -307,7 +306,7 @@ def form() -> GrammarMasks:
 
 
 @elsewhere
-@pytest.mark.parametrize("kind", ["none", "fused", "medusa"])
+@pytest.mark.parametrize("kind", sample(["none", "fused", "medusa"], "medusa"))
 async def test_a_form_is_held_to_there_as_here(kind: str, device: torch.device) -> None:
     """Chains and trees keep to it, and what is said is what is said without drafts, greedy, sampled and penalised."""
     for params in (GREEDY, PENALISED):

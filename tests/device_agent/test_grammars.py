@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 from oracle import oracle_model
+from samples import named_sample
 from served_chains import served
 from transformers import AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
@@ -154,7 +155,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED.keys())
+@pytest.mark.parametrize("asked", named_sample(ASKED, ["choices", "stop"]))
 async def test_drafts_and_places_change_nothing(asked: dict[str, Any], drafters: Drafters) -> None:
     """Whatever else is asked, with the middle layers in a cloud and rows on their way while masks are looked up."""
     form = FORMS["schema"]

@@ -42,8 +42,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("draft", "split", "memory", "drafts"),
     [
         ((NO_DRAFT,), 0, 2 / 3, "none"),
-        (("lookup",), 0, 2 / 3, "lookup"),
-        (("adapter",), 2, 0.75, "adapter"),
+        pytest.param(("lookup",), 0, 2 / 3, "lookup", marks=pytest.mark.slow),
+        pytest.param(("adapter",), 2, 0.75, "adapter", marks=pytest.mark.slow),
         ((), 2, 0.75, "hybrid"),
         ((), 0, 0.4, "lookup"),
     ],

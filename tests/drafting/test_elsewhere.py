@@ -11,6 +11,7 @@ import torch
 from drafted_nodes import judged
 from drafter_conformance import TEXT, Follower, Rows, assert_same, check_drafter
 from elsewhere import elsewhere
+from samples import named_sample
 from stand_in import DEVICE, watched
 from tiny_drafters import DIGEST, SPLIT, adapter_weights, medusa_weights, random_head, tiny_spec
 from tiny_models import build_tiny
@@ -55,7 +56,9 @@ def loaded(folder: Path, kind: str, device: torch.device) -> Drafter:
 
 
 @elsewhere
-@pytest.mark.parametrize("kind", [each for each in KINDS if each != "hybrid"])
+@pytest.mark.parametrize(
+    "kind", named_sample({each: each for each in KINDS if each != "hybrid"}, ("adapter", "medusa"))
+)
 def test_conforms(tmp_path: Path, kind: str, device: torch.device) -> None:
     """Texts, trees, forks and what is forgotten, all there."""
     check_drafter(loaded(tmp_path, kind, device), SPEC.hidden_size, device)

@@ -19,13 +19,15 @@ Cut = tuple[str, int]
 
 def samples() -> list[Any]:
     """Two cuts of every architecture, one of them with layers at the end of the device, each with one chunk size: all
-    eight cuts, all chunk sizes, and nearly every pair of the two."""
+    eight cuts, all chunk sizes, and nearly every pair of the two. One of them is tested always, by turns."""
     chosen = []
     for number, name in enumerate(TINY_NAMES):
         turn = number + number // 4
         cuts = CUTS[number % 4], CUTS[4 + (number + 2) % 4]
         chunks = CHUNKS[turn % 4], CHUNKS[(turn + 1) % 4]
-        chosen += [pytest.param(name, *both, id=said(name, *both)) for both in zip(cuts, chunks, strict=True)]
+        for at, both in enumerate(zip(cuts, chunks, strict=True)):
+            marks = () if at == number % 2 else pytest.mark.slow
+            chosen.append(pytest.param(name, *both, id=said(name, *both), marks=marks))
     return chosen
 
 

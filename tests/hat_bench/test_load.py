@@ -113,6 +113,7 @@ def test_closed_loop(base: str, tmp_path: Path) -> None:
         assert all((each.sent_s or 0.0) - each.due_s < 1.0 for each in records.values())
 
 
+@pytest.mark.slow
 def test_errors_are_records(base: str, tmp_path: Path) -> None:
     """What a gateway refuses fails alone, with the reason; what is not due before the deadline fails by it."""
     requests = [

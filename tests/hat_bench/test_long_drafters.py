@@ -37,6 +37,7 @@ def test_taught_conversations_are_as_long_as_wanted() -> None:
         assert messages[-1]["role"] == "user"
 
 
+@pytest.mark.slow
 def test_training_makes_all_that_a_model_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All kinds and the small model, in place of those of the short model; a second call leaves them."""
     monkeypatch.setattr("drafting.distill.making.ANSWER", 4)  # What they bring is not looked at here.

@@ -114,7 +114,9 @@ def test_the_frozen_prompts_are_those_of_the_recipe() -> None:
     assert rows_of(FOLDER) == json.loads(json.dumps(made))
 
 
-@pytest.mark.parametrize(("every", "less"), [(10, 0.15), pytest.param(1, 0.03, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("every", "less"), [pytest.param(10, 0.15, marks=pytest.mark.slow), pytest.param(1, 0.03, marks=pytest.mark.slow)]
+)
 def test_the_model_keeps_what_its_card_says(speaker: Speaker, every: int, less: float) -> None:
     """On some or all frozen prompts the share of right answers is the card's, give or take a prompt or three."""
     said = card_figures()

@@ -11,6 +11,7 @@ from processes import printed_by
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.slow
 def test_the_demo_model_is_audited(tmp_path: Path) -> None:
     """Whoever has the weights reads everything; the head reads the answers; lengths say how long prompts are; table,
     plot and data are written."""

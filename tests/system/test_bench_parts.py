@@ -23,6 +23,7 @@ from drafting.length import Fixed
 from split_model.reference import Reference
 
 
+@pytest.mark.slow
 def test_gpu_engine_on_cpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The table for accelerators comes out on a CPU too."""
     sizes = "--layers 2 --hidden 64 --heads 4 --intermediate 96 --context 40 --rows 1 3 --copy-bytes 1000000 --tokens 3"

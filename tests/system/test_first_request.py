@@ -18,7 +18,8 @@ MANY_PLACES = Shape(hidden=128, layers=24, intermediate=128, heads=8, kv_heads=8
 """Tiny, but the keys and values of a position lie in as many places as in a model of 600 million parameters."""
 
 
-@pytest.mark.parametrize("name", ["many places", pytest.param("demo", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["many places", "demo"])
 def test_the_first_request_is_as_quick_as_the_next(name: str, tmp_path: Path) -> None:
     """Its time to the first token is at most three times the median of the next seven, and 0.3 s: by the clock, or by
     what the processors did for it, where others keep them busy."""

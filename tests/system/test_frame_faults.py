@@ -118,6 +118,7 @@ async def test_20_seeds(tiny: Path) -> None:
     check_counts(await check_seeds(tiny, range(20)), 20)
 
 
+@pytest.mark.slow
 async def test_20_seeds_in_parts(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty bad networks that meet parts of frames: what is longer than two rows leaves in several."""
     cut = Counter[str]()

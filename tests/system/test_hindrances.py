@@ -55,7 +55,7 @@ def asked(port: int) -> httpx.Response:
     ("secret", "shows", "why"),
     [
         ("another", "", "--cloud-token"),
-        ("right", "expired", "expired"),
+        pytest.param("right", "expired", "expired", marks=pytest.mark.slow),
         pytest.param("right", "future", "not valid yet", marks=pytest.mark.slow),
         pytest.param("right", "other/here", "--tls-ca", marks=pytest.mark.slow),
     ],

@@ -39,6 +39,7 @@ def cache_with(home: Path, folder: Path, slices: list[Slice]) -> dict[str, str]:
     return {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
 
 
+@pytest.mark.slow
 def test_each_side_needs_only_its_own_shards(tmp_path: Path) -> None:
     """The answer is transformers', and the two recognise each other by the commit."""
     whole: Any = AutoModelForCausalLM.from_pretrained(DEMO)

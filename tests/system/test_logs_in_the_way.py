@@ -122,12 +122,10 @@ def stop_all(installation: Installation) -> list[int]:
     return [each.end(signal.SIGTERM) for each in (installation.device, installation.cloud, installation.gateway)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "stages", "count"),
-    [
-        pytest.param(blocked, "2", STRANGERS, id="blocked"),
-        pytest.param(full, "1", SOME, id="full", marks=pytest.mark.slow),
-    ],
+    [pytest.param(blocked, "2", STRANGERS, id="blocked"), pytest.param(full, "1", SOME, id="full")],
 )
 def test_logs_that_cannot_be_written(way: Way, stages: str, count: int, tmp_path: Path) -> None:
     """A pipe that nobody reads, and a full disk, from the start: every request is answered, an answer goes on in

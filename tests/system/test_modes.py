@@ -104,6 +104,7 @@ def test_ushape_with_last_row_and_full_download(tmp_path: Path) -> None:
     assert abs(more) < 2000, "the prompt's other rows, and hardly anything else"
 
 
+@pytest.mark.slow
 def test_u_sarathi(tmp_path: Path) -> None:
     """One forward of the device, which the cloud cuts into steps of its budget."""
     ran = run(tmp_path, "u-sarathi")

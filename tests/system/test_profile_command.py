@@ -38,6 +38,7 @@ def test_one_device(tiny: Path, tmp_path: Path, cache: Path) -> None:
     assert [read(each.read_bytes()) for each in kept] == [found]
 
 
+@pytest.mark.slow
 def test_several_devices_of_this_machine(tiny: Path, tmp_path: Path) -> None:
     """Each is measured, and the links between all; trilby plan reads what was written."""
     file = tmp_path / "home.json"

@@ -84,6 +84,7 @@ def test_sigterm_lets_open_answers_end(tmp_path: Path) -> None:
         assert "Traceback" not in running.log.read_text() and "within 69 s" in running.log.read_text()
 
 
+@pytest.mark.slow
 def test_sigterm_to_all_processes_is_one(tmp_path: Path) -> None:
     """As systemd sends it: to the stages of the cloud too, and then our own parent passes it on."""
     with Installation(tmp_path, forked=True, cloud_settings=("--stages", "2", "--threads", "1")) as installation:

@@ -87,7 +87,9 @@ def written(format: CallFormat, *calls: tuple[str, str]) -> str:
     return written_calls(format, calls)
 
 
-@pytest.mark.parametrize("thinks", [False, True], ids=["", "thinks"])
+@pytest.mark.parametrize(
+    "thinks", [pytest.param(False, id=""), pytest.param(True, id="thinks", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name + format.lead[:1])
 def test_forced_calls_are_all_that_is_said(known: Any, format: CallFormat, thinks: bool) -> None:
     """Of tools that there are, with arguments that their schemas have; as many as may be; behind thoughts, if any."""
@@ -111,7 +113,9 @@ def test_forced_calls_are_all_that_is_said(known: Any, format: CallFormat, think
         assert may(named, one) and not may(named, other) and not may(named, two)
 
 
-@pytest.mark.parametrize("thinks", [False, True], ids=["", "thinks"])
+@pytest.mark.parametrize(
+    "thinks", [pytest.param(False, id="", marks=pytest.mark.slow), pytest.param(True, id="thinks")]
+)
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name + format.lead[:1])
 def test_strict_tools_are_held_to_their_schemas_and_text_is_free(known: Any, format: CallFormat, thinks: bool) -> None:
     """Where the model calls as it likes: any text, and no call that a strict tool's schema does not have."""

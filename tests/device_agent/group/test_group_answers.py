@@ -12,6 +12,7 @@ import torch
 from checkpoints import DEMO
 from groups import PORTAL, group_here, plan_of
 from oracle import oracle_tokens, prompt_for
+from samples import sample
 from served_chains import expected, served
 
 from device_agent.answering.answer import ServedChain, answer
@@ -69,9 +70,7 @@ async def ask(model: ServedChain, ids: tuple[int, ...], **changed: Any) -> tuple
     return tokens, done
 
 
-@pytest.mark.parametrize(
-    ("form", "split"), [("galaxy-1", 0), ("voltage", 2), pytest.param("pipeline", 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("form", "split"), sample([("galaxy-1", 0), ("voltage", 2), ("pipeline", 1)], "voltage-2"))
 async def test_drafted_or_not(form: str, split: int, drafters: Drafters) -> None:
     """Greedy as transformers, three choices of one prompt; with a seed as one process says it; and the next turn, which
     goes on from what was kept. Held to a schema it says what a device does that has all layers."""

@@ -260,6 +260,7 @@ async def test_what_prompts_take_is_measured_while_nobody_waits(calibration: Cal
             assert group.life.steps[0] == (8, 0)
 
 
+@pytest.mark.slow
 async def test_a_group_that_is_never_idle_is_measured_between_steps(
     calibration: Calibration, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_steps_count_too() -> None:
     assert asked.step(plan).seconds < asked.prefill(plan).seconds
 
 
+@pytest.mark.slow
 def test_six_devices_and_48_layers_take_seconds() -> None:
     """Of processor time, on however slow a machine: T5-L, six uneven devices. The goal is ten on one like ours."""
     of = T5_LARGE

@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_said_by_the_modes_name(mode: str) -> None:
     assert fewer_devices(mode, asked, None) is None
 
 
-@pytest.mark.parametrize("mode", ["voltage", "galaxy", "tensor"])
+@pytest.mark.parametrize("mode", [pytest.param("galaxy", marks=pytest.mark.slow), "voltage", "tensor"])
 def test_slow_links_make_fewer_devices_faster(mode: str) -> None:
     """On links of 0.1 Mb/s with 50 ms the portal alone is best; on fast links all together are."""
     of = classifier(SMALL_GPT2)
