@@ -221,6 +221,28 @@ async def test_answers_are_counted_beside_their_room(browser: Any) -> None:
         await looked.tile("Answers now", "3 of 12")
 
 
+async def test_two_connections_to_one_address_are_two(browser: Any) -> None:
+    """A device has a further one where a cloud is full: each has its row and its rate, and its line at the device."""
+
+    def device(*sent: int) -> AgentView:
+        wire = {"to": "cloud:80", "state": "ready", "rtt_ms": 1.0, "received_bytes": 0, "cloud": None}
+        return replace(AGENT, wires=[{**wire, "sent_bytes": each} for each in sent])
+
+    rows = """[...document.querySelectorAll("#wires tr")].slice(2)
+      .map((row) => [...row.children].slice(0, 2).map((cell) => cell.textContent).join(": "))"""
+    lines = "[...document.querySelectorAll('#fleet .members li span:first-child')].map((name) => name.textContent)"
+    async with alone(browser) as looked:
+        await looked.told(whole(device(900_000_000, 1000)), begins=True)
+        await looked.live()
+        await looked.told(change(device(900_002_000, 2000), at=NOW + 2000))
+        await looked.shows("#wires tr:nth-child(4)", "2.0 kB")
+        assert await looked.page.evaluate(rows) == [
+            "kitchen – cloud:80: 1.0 kB/s · 900 MB",
+            "kitchen – cloud:80 (2): 500 B/s · 2.0 kB",
+        ]
+        assert await looked.page.evaluate(lines) == ["cloud cloud:80", "cloud cloud:80 (2)"]
+
+
 CLOUDS = """[...document.querySelectorAll("#fleet .card")]
   .map((card) => `${card.querySelector("h3").textContent}: ${card.querySelector(".health").textContent}`)
   .filter((words) => words.startsWith("cloud"))"""

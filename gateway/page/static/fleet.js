@@ -2,7 +2,7 @@
 
 import { el, Keyed, setAttribute, setText } from "./dom.js";
 import { load } from "./now.js";
-import { count, ms, percent, plural, rate, span } from "./words.js";
+import { count, ms, numbered, percent, plural, rate, span } from "./words.js";
 
 export class Fleet {
   constructor(root, note) {
@@ -105,7 +105,8 @@ class Card {
     setText(this.health, words);
     this.lineParts.show(lines.filter(Boolean).map((line, at) => [at, line]));
     this.barParts.show(bars.map((bar) => [bar[0], bar]));
-    this.memberParts.show(members.map((member) => [member[0], member]));
+    const names = numbered(members.map(([name]) => name)); // A device may have two connections to one address.
+    this.memberParts.show(members.map(([, does], at) => [names[at], [names[at], does]]));
     this.members.hidden = !members.length;
   }
 }

@@ -1,7 +1,7 @@
 // Bytes on each wire, and what went wrong.
 
 import { el, Keyed, setText } from "./dom.js";
-import { bytes, clock, ms } from "./words.js";
+import { bytes, clock, ms, numbered } from "./words.js";
 
 export class Wires {
   constructor(body) {
@@ -18,10 +18,10 @@ function wires(store) {
   const found = [{ key: "clients", name: "gateway – clients", out: totals.client_sent_bytes, back: totals.client_received_bytes, rtt: null }];
   for (const agent of store.agents.values()) {
     found.push({ key: agent.id, name: `gateway – ${agent.name}`, out: agent.sent_bytes, back: agent.received_bytes, rtt: agent.rtt_ms, waits: agent.waiting_bytes });
-    for (const wire of agent.wires) {
-      const other = wire.to === "members" ? "its group" : wire.to;
-      found.push({ key: `${agent.id} ${wire.to}`, name: `${agent.name} – ${other}`, out: wire.sent_bytes, back: wire.received_bytes, rtt: wire.rtt_ms });
-    }
+    const ends = numbered(agent.wires.map((wire) => (wire.to === "members" ? "its group" : wire.to)));
+    agent.wires.forEach((wire, at) => {
+      found.push({ key: `${agent.id} ${ends[at]}`, name: `${agent.name} – ${ends[at]}`, out: wire.sent_bytes, back: wire.received_bytes, rtt: wire.rtt_ms });
+    });
   }
   return found;
 }

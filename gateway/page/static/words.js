@@ -41,6 +41,15 @@ export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
+// Names told apart: the second of a name is "name (2)".
+export function numbered(names) {
+  const times = new Map();
+  return names.map((name) => {
+    times.set(name, (times.get(name) ?? 0) + 1);
+    return times.get(name) > 1 ? `${name} (${times.get(name)})` : name;
+  });
+}
+
 function trimmed(number) {
   return number >= 100 ? String(Math.round(number)) : number.toFixed(1);
 }
