@@ -35,7 +35,7 @@ REQUEST: Final = RequestView(
 IDLE: Final[dict[str, Any]] = {
     "at": NOW, "version": "1", "draining": False, "agents": 1, "running": 0, "answers": 0, "capacity": 8,
     "waiting": 0, "max_waiting": 64, "tokens": 0, "incidents": 0, "client_sent_bytes": 0, "client_received_bytes": 0,
-    "watchers": 1, "fleet": None,
+    "watchers": 1,
 }  # fmt: skip
 
 CALLS: Final = """
@@ -94,10 +94,11 @@ class Alone(Looked):
         await self.page.fill("#say", text)
         await self.page.press("#say", "Enter")
 
-    async def answered(self, *words: str, done: bool = True, ends: bool = True) -> None:
-        """Answer its chat with these words: ``done`` says that they are all, ``ends`` ends the stream."""
+    async def answered(self, *words: str, done: bool = True, ends: bool = True, **about: Any) -> None:
+        """Answer its chat with these words: ``done`` says that they are all, ``ends`` ends the stream; ``about``: more
+        of what is said of each."""
         await self.asked(CHAT)
-        events = [encode({"choices": [{"delta": {"content": word}}]}).decode() for word in words]
+        events = [encode({"choices": [{"delta": {"content": word}, **about}]}).decode() for word in words]
         text = "".join(f"data: {each}\n\n" for each in [*events, *(["[DONE]"] if done else [])])
         ending = f"last('{CHAT}').end();" if ends else ""
         await self.page.evaluate(f"(text) => {{ last('{CHAT}').begin(text); {ending} }}", text)
@@ -136,14 +137,15 @@ def whole(*agents: AgentView, requests: Sequence[RequestView] = (), **totals: An
 def change(*agents: AgentView, requests: Sequence[RequestView] = (), gone: Sequence[str] = (), **totals: Any) -> bytes:
     """The event that tells these agents and requests, which are new or others by now, and that these requests (by id)
     are over."""
-    before = Seen(b"", {}, {id: ("", b"") for id in gone})
+    before = Seen(b"", {}, {id: ("", b"") for id in gone}, encode(totals.get("fleet")))
     return between(before, _seen(agents, requests, totals), (), ()).told(Audience(""))
 
 
 def _seen(agents: Sequence[AgentView], requests: Sequence[RequestView], totals: dict[str, Any]) -> Seen:
+    fleet = encode(totals.pop("fleet", None))
     told = Totals(**{**IDLE, "agents": len(agents), **totals})
     theirs = {each.id: ("", encode(each)) for each in requests}
-    return Seen(encode(told), {each.id: encode(each) for each in agents}, theirs)
+    return Seen(encode(told), {each.id: encode(each) for each in agents}, theirs, fleet)
 
 
 async def _file(route: Any) -> None:

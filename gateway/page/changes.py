@@ -29,7 +29,8 @@ class Audience:
 
 @dataclass(frozen=True)
 class Change:
-    """What is told at once: all there is (``whole``), or what has changed since the last time. What is gone, by id."""
+    """What is told at once: all there is (``whole``), or what has changed since the last time. What is gone, by id.
+    ``fleet``: None where it is as it was."""
 
     whole: bool
     totals: bytes
@@ -39,6 +40,7 @@ class Change:
     requests_gone: Sequence[Owned]
     marks: Sequence[Owned]
     incidents: Sequence[Owned]
+    fleet: bytes | None
 
     def told(self, audience: Audience) -> bytes:
         """Return the server-sent event that tells it to somebody."""
@@ -57,14 +59,14 @@ class Change:
         lists = b"".join([b',"%b":[%b]' % (name, items) for name, items in parts.items() if items or self.whole])
         operator = b"true" if audience.operator else b"false"
         name = b"whole" if self.whole else b"change"
-        return b'event: %b\ndata: {"operator":%b,"totals":%b%b}\n\n' % (name, operator, self.totals, lists)
+        fleet = b"" if self.fleet is None else b',"fleet":%b' % self.fleet
+        return b'event: %b\ndata: {"operator":%b,"totals":%b%b%b}\n\n' % (name, operator, self.totals, fleet, lists)
 
 
 def all_of(now: Seen, incidents: Sequence[Incident]) -> Change:
     """Return all there is, for who begins to watch or has missed something."""
-    return Change(
-        True, now.totals, list(now.agents.values()), (), list(now.requests.values()), (), (), _incidents(incidents)
-    )
+    agents, requests = list(now.agents.values()), list(now.requests.values())
+    return Change(True, now.totals, agents, (), requests, (), (), _incidents(incidents), now.fleet)
 
 
 def between(before: Seen, now: Seen, marks: Sequence[Owned], incidents: Sequence[Incident]) -> Change:
@@ -82,6 +84,7 @@ def between(before: Seen, now: Seen, marks: Sequence[Owned], incidents: Sequence
         [(whose, encode(id)) for id, (whose, _) in before.requests.items() if id not in now.requests],
         marks,
         _incidents(incidents),
+        now.fleet if now.fleet != before.fleet else None,
     )
 
 

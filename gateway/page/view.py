@@ -21,7 +21,7 @@ from service.version import VERSION
 from wire.observed_messages import ObservedRequest, Wire
 
 MAX_AGENTS: Final = 64
-"""Agents that are shown, those that came first; of the others the page says how many there are."""
+"""Agents of a gateway that are shown, those that came first; of the others the page says how many there are."""
 
 MAX_REQUESTS: Final = 200
 """Requests that are shown, chosen in turns, tenant by tenant: who asks much hides nobody else's. Of the others the page
@@ -104,16 +104,17 @@ class Totals(msgspec.Struct, frozen=True):
     client_sent_bytes: int
     client_received_bytes: int
     watchers: int
-    fleet: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One look at all of it, as JSON: agents and requests by their ids, requests with their tenants."""
+    """One look at all of it, as JSON: agents and requests by their ids, requests with their tenants. ``fleet``: what
+    there is to say of other gateways; null where this one is alone."""
 
     totals: bytes
     agents: Mapping[str, bytes]
     requests: Mapping[str, tuple[str, bytes]]
+    fleet: bytes = b"null"
 
 
 def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[str, Any] | None) -> Seen:
@@ -146,9 +147,8 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         client_sent_bytes=metrics.client_sent_bytes,
         client_received_bytes=metrics.client_received_bytes,
         watchers=watchers,
-        fleet=fleet,
     )
-    return Seen(encode(totals), agents, requests)
+    return Seen(encode(totals), agents, requests, encode(fleet))
 
 
 def request_view(link: AgentLink, ticket: Ticket) -> RequestView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from gateway_reading import read_back
 from redis_here import RedisServer
 
+from gateway import app
 from gateway.config import GatewayConfig
 from gateway.keys import TENANT_HEADER, TOKEN_HEADER
 from gateway.keys_command import main
@@ -84,8 +86,24 @@ async def test_a_request_goes_where_the_agent_is(fleet: Any, connected: Any, cha
         wrong = await one.http.post("/v1/chat/completions", json=chat | {"model": "none"})
         assert wrong.status_code == 404
         state = (await one.http.get("/state")).json()
-        assert state["fleet"]["redis"]["connected"] and len(state["fleet"]["gateways"][0]["agents"]) == 1
+        [other] = state["fleet"]["gateways"]
+        assert state["fleet"]["redis"]["connected"] and other["more_agents"] == 0
+        [device] = other["agents"]
+        assert device["models"] == ["demo/model"] and device["cloud_connected"] is None and device["capacity"] == 8
         assert 'forwarded_total{outcome="answered"} 2' in (await one.http.get("/metrics")).text
+
+
+async def test_a_page_is_told_of_some_agents_of_each_gateway(
+    fleet: Any, connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of how many more there are."""
+    monkeypatch.setattr(app, "MAX_AGENTS", 1)
+    async with fleet(2) as (one, two), connected(two, name="kitchen"), connected(two, name="shed"):
+        await known(one, 2)
+        async with one.http.stream("GET", "/page/events") as reply:
+            told = await anext(line async for line in reply.aiter_lines() if line.startswith("data: "))
+    [other] = json.loads(told.removeprefix("data: "))["fleet"]["gateways"]
+    assert len(other["agents"]) == other["more_agents"] == 1
 
 
 async def test_a_client_that_leaves_ends_it_there(fleet: Any, connected: Any, chat: Any, scripts: Any) -> None:

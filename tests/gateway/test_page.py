@@ -86,7 +86,7 @@ async def test_an_idle_gateway(gateway: Any, agent: Any) -> None:
     """Its device, and sums; nobody asks anything."""
     told = await first(gateway)
     assert told["operator"] is False and told["requests"] == [] and told["marks"] == []
-    assert told["totals"]["agents"] == 1 and told["totals"]["running"] == 0 and told["totals"]["fleet"] is None
+    assert told["totals"]["agents"] == 1 and told["totals"]["running"] == 0 and told["fleet"] is None
     [device] = told["agents"]
     assert (device["name"], device["models"], device["writes"]) == ("scripted", ["demo/model"], ["demo/model"])
     assert device["capacity"] == 8 and device["tells"] is False and device["wires"] == []

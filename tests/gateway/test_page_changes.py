@@ -49,6 +49,8 @@ def test_what_has_changed(audience: Audience, requests: Any, gone: Any, marks: A
 def test_nothing_new_is_next_to_nothing() -> None:
     """Sums alone."""
     assert told(between(NOW, NOW, (), ()).told(BOSS)) == ("change", {"operator": True, "totals": "now"})
+    alone = Seen(NOW.totals, NOW.agents, NOW.requests, b'"alone"')
+    assert told(between(NOW, alone, (), ()).told(BOSS))[1] == {"operator": True, "totals": "now", "fleet": "alone"}
 
 
 def test_all_there_is() -> None:

@@ -243,6 +243,39 @@ async def test_two_connections_to_one_address_are_two(browser: Any) -> None:
         assert await looked.page.evaluate(lines) == ["cloud cloud:80", "cloud cloud:80 (2)"]
 
 
+async def test_what_other_gateways_have(browser: Any) -> None:
+    """Their devices are told with what keeps these from answering; what is this gateway's alone is said to be so, and
+    no device is said to have answered that need not have."""
+    kitchen = {"name": "kitchen", "running": 1, "capacity": 8, "draining": False, "cloud_connected": True}
+    shed = {"name": "shed", "running": 0, "capacity": 4, "draining": False, "cloud_connected": False}
+    agents = [{**each, "models": ["beta"]} for each in (kitchen, shed)]
+    other = {"url": "http://other", "waiting": 0, "agents": agents, "more_agents": 3}
+    fleet = {"url": "http://this", "redis": {"connected": True, "losses": 0}, "gateways": [other]}
+    card = "#fleet .card:last-child"
+    async with alone(browser) as looked:
+        await looked.told(whole(fleet=fleet), begins=True)
+        await looked.shows("#fleet-note", "no device is connected at this gateway")
+        await looked.shows("#flight-note", "nobody asks this gateway's devices anything just now")
+        await looked.tile("Answers now", "0 of 8 at this gateway")
+        await looked.shows(f"{card} .health", "1 of its 2 devices can answer")
+        await looked.shows(f"{card} .members li:nth-child(1)", "1 of 8, beta")
+        await looked.shows(f"{card} .members li:nth-child(2)", "0 of 4, beta, no cloud")
+        await looked.shows(card, "3 more of its devices are not shown")
+        other["agents"] = [{**agents[0], "draining": True}]
+        await looked.told(whole(AGENT, fleet=fleet))
+        await looked.shows(f"{card} .health", "none of its devices can answer")
+        for gateways, words in (([other], "own word."), ([], "own word, chosen by hat on kitchen.")):
+            await looked.told(whole(AGENT, fleet=fleet | {"gateways": gateways}))
+            await looked.until(f"document.querySelectorAll('#fleet .card').length === {1 + len(gateways)}")
+            await looked.asks("Well?")
+            await looked.answered("It", token_origins=[{"round": 1, "drafter": None, "took_ms": 1.0}])
+            await looked.shows("#talk .sum", "first after")
+            await looked.page.press("#talk .text[tabindex]", "ArrowRight")
+            told = await looked.page.locator("#token").inner_text()
+            assert told.startswith(f"Token 1: the model's {words}")
+            await looked.page.click("#new-chat")
+
+
 CLOUDS = """[...document.querySelectorAll("#fleet .card")]
   .map((card) => `${card.querySelector("h3").textContent}: ${card.querySelector(".health").textContent}`)
   .filter((words) => words.startsWith("cloud"))"""

@@ -13,6 +13,7 @@ export class Chat {
     Object.assign(this, { key, refused });
     this.turns = [];
     this.agents = [];
+    this.peers = 0; // other gateways
     this.running = null;
     this.answer = null;
     this.talk = byId("talk");
@@ -39,6 +40,7 @@ export class Chat {
   // The models and drafters that there are, and which device works on the answer.
   show(store) {
     const agents = (this.agents = [...store.agents.values()]);
+    this.peers = store.peers.length;
     const models = new Set(agents.flatMap((agent) => agent.writes));
     options(this.model, new Map([...models].map((name) => [name, name])), this.wishes.get(this.model), "no model");
     const drafters = new Set(agents.flatMap((agent) => agent.drafts).filter((name) => name !== "none"));
@@ -52,8 +54,10 @@ export class Chat {
     if (this.answer.agent) this.answer.agent = store.agents.get(this.answer.agent.id) ?? this.answer.agent;
   }
 
-  // The device that has to answer: an answer can be whole before the page is told who works on it.
+  // The device that has to answer: an answer can be whole before the page is told who works on it. With other gateways
+  // nobody has to: they are sent requests, too.
   onlyAgent() {
+    if (this.peers) return null;
     const able = this.agents.filter((agent) => agent.writes.includes(this.model.value));
     return able.length === 1 ? able[0] : null;
   }

@@ -14,12 +14,14 @@ export class Fleet {
     const items = [];
     for (const agent of store.agents.values()) items.push([`device ${agent.id}`, device(agent, store.now)]);
     for (const cloud of store.clouds()) items.push([`cloud ${cloud.id}`, cloudCard(store, cloud)]);
-    for (const gateway of store.totals.fleet?.gateways ?? []) items.push([`gateway ${gateway.url}`, gatewayCard(gateway)]);
+    for (const gateway of store.peers) items.push([`gateway ${gateway.url}`, gatewayCard(gateway)]);
     this.cards.show(items);
     const hidden = store.totals.agents - store.agents.size;
     const more = hidden > 0 ? `, ${count(hidden)} more are not shown` : "";
-    const redis = store.totals.fleet && !store.totals.fleet.redis.connected ? "; redis is gone, serving goes on from memory" : "";
-    setText(this.note, store.totals.agents ? `${plural(store.totals.agents, "device")}${more}${redis}` : "no device is connected");
+    const here = store.peers.length ? " at this gateway" : "";
+    const redis = store.fleet && !store.fleet.redis.connected ? "; redis is gone, serving goes on from memory" : "";
+    const devices = store.totals.agents ? plural(store.totals.agents, "device") : "no device is connected";
+    setText(this.note, `${devices}${here}${more}${redis}`);
   }
 }
 
@@ -78,9 +80,28 @@ function cloudCard(store, cloud) {
   return { title: cloud.name, kind: "cloud", health: [well ? "good" : worst, words], lines, bars, members: [] };
 }
 
-function gatewayCard(gateway) {
-  const members = gateway.agents.map((each) => [each.name, `${count(each.running)} of ${count(each.capacity)}${each.draining ? ", stops soon" : ""}`]);
-  return { title: gateway.url, kind: "gateway", health: ["good", "well"], lines: [`${plural(gateway.waiting, "request")} waiting`], bars: [], members };
+function gatewayCard({ url, waiting, agents, more_agents: more }) {
+  const lines = [`${plural(waiting, "request")} waiting`];
+  if (more) lines.push(`${count(more)} more of its devices are not shown`);
+  const members = agents.map((each) => {
+    const { name, mode, formed } = each.group ?? {};
+    const group = name && `group ${name}, ${mode}${formed ? "" : ", not formed"}`;
+    const does = [`${count(each.running)} of ${count(each.capacity)}`, ...each.models, group, ...hindrances(each)];
+    return [each.name, does.filter(Boolean).join(", ")];
+  });
+  return { title: url, kind: "gateway", health: gatewayHealth(agents), lines, bars: [], members };
+}
+
+function gatewayHealth(agents) {
+  const well = agents.filter((each) => !hindrances(each).length).length;
+  if (!agents.length) return ["warn", "no device is connected to it"];
+  if (!well) return ["bad", "none of its devices can answer"];
+  return well === agents.length ? ["good", "well"] : ["warn", `${count(well)} of its ${count(agents.length)} devices can answer`];
+}
+
+// Why another gateway's device answers nothing new, or nothing at all.
+function hindrances({ draining, cloud_connected: cloud, group }) {
+  return [draining && "stops soon", cloud === false && (group ? "waits for its group" : "no cloud")].filter(Boolean);
 }
 
 class Card {

@@ -24,7 +24,8 @@ export class Flight {
     const { running } = store.totals;
     const own = store.operator ? "" : ": each client sees its own";
     const shown = running > open ? `${count(open)} of ${count(running)} shown${own}` : plural(open, "request");
-    setText(this.note, open || running ? shown : "nobody asks anything just now");
+    const nobody = `nobody asks ${store.peers.length ? "this gateway's devices " : ""}anything just now`;
+    setText(this.note, open || running ? shown : nobody);
   }
 }
 

@@ -12,12 +12,18 @@ export class Store {
   constructor() {
     this.operator = false;
     this.totals = null;
+    this.fleet = null; // What is told of other gateways, where there are any.
     this.agents = new Map();
     this.requests = new Map();
     this.incidents = new Map();
     this.rates = new Map();
     this.history = new Map();
     this.pruned = 0;
+  }
+
+  // Other gateways: any of them may be sent what this one is asked.
+  get peers() {
+    return this.fleet?.gateways ?? [];
   }
 
   get now() {
@@ -27,6 +33,7 @@ export class Store {
   take(name, data) {
     this.operator = data.operator;
     this.totals = data.totals;
+    if (data.fleet !== undefined) this.fleet = data.fleet;
     const now = this.now;
     if (name === "whole") this.startOver(data);
     for (const agent of data.agents ?? []) this.agents.set(agent.id, agent);
