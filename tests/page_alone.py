@@ -18,6 +18,7 @@ URL: Final = "http://localhost/"
 
 EVENTS: Final = "page/events"
 CHAT: Final = "v1/chat/completions"
+MODELS: Final = "v1/models"
 
 NOW: Final = 1_800_000_000_000
 
@@ -55,6 +56,7 @@ CALLS: Final = """
     say(text) { this.out.enqueue(new TextEncoder().encode(text)); }
     end() { this.out.close(); }
     refuse(status, message) { this.answer(new Response(JSON.stringify({ error: { message } }), { status })); }
+    whole(data) { this.answer(new Response(JSON.stringify(data))); }
     abort(reason) {
       this.aborted = true;
       this.fail(reason);
@@ -94,6 +96,13 @@ class Alone(Looked):
         await self.page.fill("#say", text)
         await self.page.press("#say", "Enter")
 
+    async def lists(self, *models: str, **others: Sequence[str]) -> None:
+        """Answer what it asked last with these models, which generate, and with others by their tasks."""
+        tasks = {**{model: ("generate",) for model in models}, **others}
+        cards = [{"id": model, "tasks": its} for model, its in tasks.items()]
+        await self.asked(MODELS)
+        await self.page.evaluate(f"(data) => last('{MODELS}').whole({{ data }})", cards)
+
     async def answered(self, *words: str, done: bool = True, ends: bool = True, **about: Any) -> None:
         """Answer its chat with these words: ``done`` says that they are all, ``ends`` ends the stream; ``about``: more
         of what is said of each."""
@@ -129,9 +138,9 @@ async def alone(browser: Any, *scripts: str) -> AsyncIterator[Alone]:
         await context.close()
 
 
-def whole(*agents: AgentView, requests: Sequence[RequestView] = (), **totals: Any) -> bytes:
+def whole(*agents: AgentView, requests: Sequence[RequestView] = (), operator: bool = False, **totals: Any) -> bytes:
     """The event that tells all there is."""
-    return all_of(_seen(agents, requests, totals), ()).told(Audience(""))
+    return all_of(_seen(agents, requests, totals), ()).told(Audience("", operator))
 
 
 def change(*agents: AgentView, requests: Sequence[RequestView] = (), gone: Sequence[str] = (), **totals: Any) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from browsers import chromium
 from msgspec.structs import asdict, replace
-from page_alone import AGENT, CHAT, EVENTS, NOW, REQUEST, alone, change, whole
+from page_alone import AGENT, CHAT, EVENTS, MODELS, NOW, REQUEST, alone, change, whole
 
 from gateway.page.view import AgentView
 from wire.observed_messages import CloudFigures
@@ -139,6 +139,40 @@ async def test_a_choice_outlives_the_device_that_it_needs(browser: Any) -> None:
         await looked.told(whole(AGENT, other))
         await looked.shows("#model", "beta")
         assert await looked.page.input_value("#model") == "beta"
+
+
+CHOICES = "[...document.querySelectorAll('#model option')].map((option) => option.value).join()"
+
+
+async def test_the_chat_offers_what_its_key_may_ask(browser: Any) -> None:
+    """As the gateway lists it, other gateways' models too; it is asked again where devices or the key are others, and
+    an operator's token, which chats with nobody, is not shown for it."""
+    other = replace(AGENT, id="b", writes=["beta"], models=["beta", "vectors"])
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT, other), begins=True)
+        await looked.until(f"{CHOICES} === 'alpha,beta'")
+        await looked.lists("beta", "elsewhere", vectors=["embed"])
+        await looked.told(change(at=NOW + 500))
+        await looked.until(f"{CHOICES} === 'beta,elsewhere'")
+        assert await page.input_value("#model") == "beta"
+        assert await page.evaluate(f"of('{MODELS}').length") == 1
+        await looked.told(whole(AGENT))
+        await looked.asked(MODELS, 2)
+        await page.click("#key")
+        await page.fill("#key-text", "mine")
+        await page.keyboard.press("Enter")
+        await looked.asked(EVENTS, 2)
+        await looked.told(whole(AGENT), begins=True)
+        await looked.asked(MODELS, 3)
+        assert await page.evaluate(f"last('{MODELS}').headers.Authorization") == "Bearer mine"
+        await looked.lists("mine alone")
+        await looked.until("document.getElementById('live').textContent === 'live'")
+        await looked.told(change(at=NOW + 1000))
+        await looked.until(f"{CHOICES} === 'mine alone'")
+        await looked.told(whole(AGENT, operator=True))
+        await looked.until(f"{CHOICES} === 'alpha'")
+        assert await page.evaluate(f"of('{MODELS}').length") == 3
 
 
 async def test_another_gateway_has_other_sums(browser: Any) -> None:

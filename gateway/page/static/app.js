@@ -6,6 +6,7 @@ import { Feed } from "./feed.js";
 import { Fleet } from "./fleet.js";
 import { Flight } from "./flight.js";
 import { Keys } from "./keys.js";
+import { Models } from "./models.js";
 import { Now } from "./now.js";
 import { Store } from "./store.js";
 import { setUpTheme } from "./theme.js";
@@ -13,7 +14,8 @@ import { Failures, Wires } from "./wires.js";
 
 const store = new Store();
 const keys = new Keys(() => feed.start());
-const chat = new Chat({ key: () => keys.chat, refused: (why) => keys.ask("chat", why) });
+const models = new Models((operator) => (operator && keys.chat === keys.watch ? null : keys.chat));
+const chat = new Chat({ key: () => keys.chat, models, refused: (why) => keys.ask("chat", why) });
 const parts = [
   new Now(byId("now")),
   new Flight(byId("requests"), byId("flight-note")),

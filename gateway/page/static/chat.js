@@ -8,9 +8,9 @@ const ID_CHARACTERS = 12; // of a request's id that the gateway tells
 const NEAR_END = 40;
 
 export class Chat {
-  // key(): the API key to show; refused(why): another one is needed.
-  constructor({ key, refused }) {
-    Object.assign(this, { key, refused });
+  // key(): the API key to show; models: those that it may ask; refused(why): another key is needed.
+  constructor({ key, models, refused }) {
+    Object.assign(this, { key, models, refused });
     this.turns = [];
     this.agents = [];
     this.peers = 0; // other gateways
@@ -41,8 +41,7 @@ export class Chat {
   show(store) {
     const agents = (this.agents = [...store.agents.values()]);
     this.peers = store.peers.length;
-    const models = new Set(agents.flatMap((agent) => agent.writes));
-    options(this.model, new Map([...models].map((name) => [name, name])), this.wishes.get(this.model), "no model");
+    options(this.model, new Map(this.models.of(store).map((name) => [name, name])), this.wishes.get(this.model), "no model");
     const drafters = new Set(agents.flatMap((agent) => agent.drafts).filter((name) => name !== "none"));
     const drafts = new Map([["", "as usual"], ["none", "none"], ...[...drafters].map((name) => [name, name])]);
     options(this.draft, drafts, this.wishes.get(this.draft));
