@@ -255,6 +255,28 @@ async def test_answers_are_counted_beside_their_room(browser: Any) -> None:
         await looked.tile("Answers now", "3 of 12")
 
 
+async def test_what_is_shown_from_before_is_said_to_be(browser: Any) -> None:
+    """While nothing is told: of when it is, with no colour that says how anything is now; in sight wherever one
+    reads."""
+    colour = "getComputedStyle(document.querySelector('.health'), '::before').color"
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        well = await page.evaluate(colour)
+        await page.evaluate(f"last('{EVENTS}').end()")
+        for note in ("#flight-note", "#fleet-note"):
+            await looked.shows(note, ", as of ")
+        assert await page.evaluate(colour) != well
+        await page.set_viewport_size({"width": 1000, "height": 400})
+        await page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        assert await page.evaluate("scrollY > 0 && document.getElementById('live').getBoundingClientRect().top >= 0")
+        await looked.asked(EVENTS, 2)
+        await looked.told(whole(AGENT, at=NOW + 1000), begins=True)
+        await looked.until("!document.querySelector('.watch').textContent.includes('as of')")
+        assert await page.evaluate(colour) == well
+
+
 async def test_two_connections_to_one_address_are_two(browser: Any) -> None:
     """A device has a further one where a cloud is full: each has its row and its rate, and its line at the device."""
 

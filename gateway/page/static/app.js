@@ -24,13 +24,20 @@ const parts = [
   new Failures(byId("failures")),
   chat,
 ];
-const feed = new Feed({ key: () => keys.watch, told, state, refused });
+const feed = new Feed({ key: () => keys.watch, told, lost, refused });
 
 let due = false;
 
 function told(name, data) {
   store.take(name, data);
   state(data.totals.draining ? "warns" : "live", data.totals.draining ? "the gateway drains" : "live");
+  showSoon();
+}
+
+// What is shown is from before, until more is told.
+function lost(word, text) {
+  store.live = false;
+  state(word, text);
   showSoon();
 }
 
@@ -52,6 +59,7 @@ function showSoon() {
 }
 
 function state(word, text) {
+  setAttribute(document.body, "data-told", store.live ? "now" : "before");
   setAttribute(byId("live"), "data-state", word);
   setText(byId("live"), text);
 }

@@ -5,9 +5,9 @@ const LONGEST_WAIT_MS = 10_000;
 const SILENT_MS = 15_000;
 
 export class Feed {
-  // told(name, data): an event; state(word, text): how the connection is; refused(why): a key is needed.
-  constructor({ key, told, state, refused }) {
-    Object.assign(this, { key, told, state, refused });
+  // told(name, data): an event; lost(word, text): nothing is told, and how bad that is; refused(why): a key is needed.
+  constructor({ key, told, lost, refused }) {
+    Object.assign(this, { key, told, lost, refused });
     this.round = 0;
   }
 
@@ -26,15 +26,15 @@ export class Feed {
         const asked = fetch("page/events", { headers: headersOf(this.key()), signal: abort.signal, cache: "no-store" });
         const answer = await soon(asked, abort);
         if (answer.status === 401) {
-          this.state("fails", "a key is needed");
+          this.lost("fails", "a key is needed");
           return this.refused(this.key() ? "This gateway does not know that key." : "");
         }
         if (!answer.ok) throw new Error(await soon(reasonOf(answer), abort));
         await this.read(answer.body.getReader(), abort, () => (wait = FIRST_WAIT_MS));
-        if (round === this.round) this.state("warns", "the gateway has ended the stream; trying again");
+        if (round === this.round) this.lost("warns", "the gateway has ended the stream; trying again");
       } catch (error) {
         if (round !== this.round) return;
-        this.state("fails", `${error.name === "Error" ? error.message : "no connection"}; trying again`);
+        this.lost("fails", `${error.name === "Error" ? error.message : "no connection"}; trying again`);
       }
       await new Promise((done) => setTimeout(done, wait));
       wait = Math.min(2 * wait, LONGEST_WAIT_MS);

@@ -2,7 +2,7 @@
 
 import { el, Keyed, setAttribute, setText } from "./dom.js";
 import { load } from "./now.js";
-import { count, ms, numbered, percent, plural, rate, span } from "./words.js";
+import { asOf, count, ms, numbered, percent, plural, rate, span } from "./words.js";
 
 export class Fleet {
   constructor(root, note) {
@@ -21,7 +21,7 @@ export class Fleet {
     const here = store.peers.length ? " at this gateway" : "";
     const redis = store.fleet && !store.fleet.redis.connected ? "; redis is gone, serving goes on from memory" : "";
     const devices = store.totals.agents ? plural(store.totals.agents, "device") : "no device is connected";
-    setText(this.note, `${devices}${here}${more}${redis}`);
+    setText(this.note, `${devices}${here}${more}${redis}${asOf(store)}`);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { cleared, colour, el, Keyed, setAttribute, setText } from "./dom.js";
 import { WINDOW_MS } from "./store.js";
-import { count, ms, percent, plural, rate } from "./words.js";
+import { asOf, count, ms, percent, plural, rate } from "./words.js";
 
 const DOING = { reads: "reads the prompt", waits: "waits", prefills: "prefills", generates: "generates" };
 const TALLEST = 8; // rows of a round that fill the lane
@@ -25,7 +25,7 @@ export class Flight {
     const own = store.operator ? "" : ": each client sees its own";
     const shown = running > open ? `${count(open)} of ${count(running)} shown${own}` : plural(open, "request");
     const nobody = `nobody asks ${store.peers.length ? "this gateway's devices " : ""}anything just now`;
-    setText(this.note, open || running ? shown : nobody);
+    setText(this.note, (open || running ? shown : nobody) + asOf(store));
   }
 }
 

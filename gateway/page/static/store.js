@@ -10,6 +10,7 @@ const STALE_MS = 60_000; // after which a rate that nobody has asked for is forg
 
 export class Store {
   constructor() {
+    this.live = false; // What is known is what the gateway does now.
     this.operator = false;
     this.totals = null;
     this.fleet = null; // What is told of other gateways, where there are any.
@@ -31,6 +32,7 @@ export class Store {
   }
 
   take(name, data) {
+    this.live = true;
     this.operator = data.operator;
     this.totals = data.totals;
     if (data.fleet !== undefined) this.fleet = data.fleet;

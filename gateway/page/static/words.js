@@ -37,6 +37,11 @@ export function clock(at) {
   return new Date(at).toLocaleTimeString([], { hour12: false });
 }
 
+// Where what is shown is no longer what is: of when it is.
+export function asOf(store) {
+  return store.live ? "" : `, as of ${clock(store.now)}`;
+}
+
 export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
