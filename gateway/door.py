@@ -80,7 +80,7 @@ class Door:
         tenant = self._tenant(scope, headers) if from_gateway is None else headers.get(TENANT_HEADER, "")
         state = scope.setdefault("state", {})
         state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None, span=UNTRACED)
-        state["forwarded"], state["operator"] = from_gateway is not None, False
+        state["forwarded"], state["operator"], state["key_needed"] = from_gateway is not None, False, False
         state["model"] = unquote(headers.get(MODEL_HEADER, "")) if from_gateway is not None else ""
         state["waits"] = from_gateway is None or headers.get(AT_ONCE_HEADER) != "1"
         if from_gateway is None:
@@ -171,6 +171,9 @@ class Door:
         authorization = headers.get("authorization")
         if scope["path"] == DRAIN:
             return check_operator(self._operators, authorization)
+        if scope["path"] == EVENTS and self._book.asked and shown_key(headers) is None:
+            scope["state"]["key_needed"] = True  # Whoever opens the page for the first time has done nothing wrong.
+            return None
         if scope["path"] in FOR_BOTH and check_operator(self._operators, authorization) is None:
             scope["state"]["operator"] = True
             return None

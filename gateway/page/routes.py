@@ -22,6 +22,9 @@ from wire.crowd import party_of
 RENEWED_S: Final = 900.0
 """A stream ends after so long, and the page shows its key again: it may be another's by now, or nobody's."""
 
+KEY_NEEDED: Final = b"event: key\ndata: {}\n\n"
+"""The only event where a key is needed and none was shown: any other status is an error in a browser's console."""
+
 
 def add_page(app: FastAPI, desk: Desk, fleet: Callable[[], dict[str, Any] | None]) -> None:
     """Add them; ``app.state.watching`` holds who watches."""
@@ -36,6 +39,8 @@ def add_page(app: FastAPI, desk: Desk, fleet: Callable[[], dict[str, Any] | None
         refused = refused_elsewhere(request.headers.get("sec-fetch-site"))
         if refused is not None:
             raise refused
+        if request.state.key_needed:
+            return Response(KEY_NEEDED, headers=STREAM)
         return EventStream(desk, watching, request)
 
     app.add_api_route(PAGE, page, methods=["GET", "HEAD"])

@@ -236,7 +236,8 @@ async def test_sums_are_of_one_unit(
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [
-        ({}, 401, "invalid_api_key"),
+        ({"host": "evil.test"}, 403, "forbidden_origin"),
+        ({"sec-fetch-site": "cross-site"}, 403, "forbidden_origin"),
         (shows("three"), 401, "invalid_api_key"),
         (shows("devices"), 401, "invalid_api_key"),
         (shows("one") | {"origin": "http://evil.test"}, 403, "forbidden_origin"),
@@ -255,6 +256,15 @@ async def test_who_may_watch(serving: Any, headers: dict[str, str], status: int,
             if code is not None:
                 assert json.loads(await reply.aread())["error"]["code"] == code
         assert (await gateway.http.post("/page/events", headers=shows("one"))).status_code == 405
+
+
+async def test_who_shows_nothing_is_asked_for_a_key(serving: Any) -> None:
+    """Which is no error, and no refusal that anybody counts; nothing else is told."""
+    async with serving(GatewayConfig(api_keys="one", operator_token="boss")) as gateway:
+        reply = await gateway.http.get("/page/events")
+        assert (reply.status_code, reply.text) == (200, "event: key\ndata: {}\n\n")
+        assert (await first(gateway, "boss"))["totals"]["incidents"] == 0
+        assert "trilby_request_failures_total{" not in (await gateway.http.get("/metrics")).text
 
 
 async def test_pages_are_bounded(serving: Any) -> None:

@@ -25,12 +25,10 @@ export class Feed {
       try {
         const asked = fetch("page/events", { headers: headersOf(this.key()), signal: abort.signal, cache: "no-store" });
         const answer = await soon(asked, abort);
-        if (answer.status === 401) {
-          this.lost("fails", "a key is needed");
-          return this.refused(this.key() ? "This gateway does not know that key." : "");
-        }
+        if (answer.status === 401) return this.needsKey("This gateway does not know that key.");
         if (!answer.ok) throw new Error(await soon(reasonOf(answer), abort));
-        await this.read(answer.body.getReader(), abort, () => (wait = FIRST_WAIT_MS));
+        const why = await this.read(answer.body.getReader(), abort, () => (wait = FIRST_WAIT_MS));
+        if (why === "key") return this.needsKey();
         if (round === this.round) this.lost("warns", "the gateway has ended the stream; trying again");
       } catch (error) {
         if (round !== this.round) return;
@@ -41,7 +39,12 @@ export class Feed {
     }
   }
 
-  // heard(): something was told, so it was worth asking.
+  needsKey(why = "") {
+    this.lost("fails", "a key is needed");
+    this.refused(why);
+  }
+
+  // Gives why the stream ends, where it says so. heard(): something was told, so it was worth asking.
   async read(reader, abort, heard) {
     const decoder = new TextDecoder();
     let rest = "";
@@ -54,7 +57,9 @@ export class Feed {
       for (const event of events) {
         const at = event.indexOf("\ndata: ");
         if (at <= 0) continue;
-        this.told(event.slice("event: ".length, at), JSON.parse(event.slice(at + "\ndata: ".length)));
+        const name = event.slice("event: ".length, at);
+        if (name === "key") return name;
+        this.told(name, JSON.parse(event.slice(at + "\ndata: ".length)));
         heard();
       }
     }
