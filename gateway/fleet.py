@@ -146,7 +146,14 @@ class Fleet:
 
     def shun(self, peer: Peer) -> None:
         """It could not be reached."""
-        self._shunned[peer.id] = time.monotonic() + SHUNNED_S
+        now = time.monotonic()
+        if self._shunned.get(peer.id, 0.0) <= now:  # Else several requests have found out together.
+            self._incidents.note(time.time(), "gateway_lost", peer.url, "others answer what it was asked")
+        self._shunned[peer.id] = now + SHUNNED_S
+
+    def broke_off(self, peer: Peer, tenant: str) -> None:
+        """It was lost while it answered a request of this tenant, who had a part of the answer already."""
+        self._incidents.note(time.time(), "gateway_lost", peer.url, "an answer broke off", tenant)
 
     def shown(self, most: int | None = None) -> dict[str, Any]:
         """Return what people see of it: all of it in GET /state, on the page ``most`` of each gateway's agents."""

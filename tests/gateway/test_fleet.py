@@ -17,6 +17,7 @@ from redis_here import RedisServer
 
 from gateway import app
 from gateway.config import GatewayConfig
+from gateway.incidents import EVERYBODY, OPERATORS
 from gateway.keys import TENANT_HEADER, TOKEN_HEADER
 from gateway.keys_command import main
 from gateway.registry import line
@@ -280,14 +281,47 @@ async def test_a_gateway_that_cannot_be_reached_costs_nobody_an_answer(
         dead = httpx.URL(two.url).port
         blob = server.client.get(GATEWAY + peers(one)[0].id)
         assert blob is not None and dead is not None
-        registry = one.roster._registry
-        registry.peers = tuple(
-            type(peer)(peer.id, "http://127.0.0.1:9", peer.agents, peer.waiting) for peer in registry.peers
-        )
-        registry._heard = {id: (data, registry.peers[0]) for id, (data, _) in registry._heard.items()}
-        registry._beating.cancel()
+        elsewhere(one, "http://127.0.0.1:9")
         replies = [await one.http.post("/v1/chat/completions", json=chat) for _ in range(4)]
         assert [each.status_code for each in replies] == [200] * 4 and len(mine.asked) == 4
+        assert lost_at(one) == [("http://127.0.0.1:9", EVERYBODY, 1)]
+
+
+def elsewhere(gateway: Any, url: str) -> None:
+    """Have it take the other gateway for one at this address from now on."""
+    registry = gateway.roster._registry
+    [peer] = registry.peers
+    registry.peers = (type(peer)(peer.id, url, peer.agents, peer.waiting),)
+    registry._heard = {id: (data, registry.peers[0]) for id, (data, _) in registry._heard.items()}
+    registry._beating.cancel()
+
+
+def lost_at(gateway: Any) -> list[tuple[str, str, int]]:
+    """The gateways that it has lost, who is told, and how often."""
+    told = gateway.app.state.desk.metrics.incidents.since(0)
+    return [(each.who, each.whose, each.times) for each in told if each.kind == "gateway_lost"]
+
+
+async def test_an_answer_that_breaks_off_elsewhere_is_told(fleet: Any, connected: Any, chat: Any) -> None:
+    """To whom it was for, as an error of the stream and among what went wrong."""
+
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\ndata:\r\n")
+        await writer.drain()
+        writer.close()
+
+    dying = await asyncio.start_server(begin, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{dying.sockets[0].getsockname()[1]}"
+    async with dying, fleet(2, api_keys="one") as (one, two), connected(two):
+        await known(one, 1)
+        elsewhere(one, url)
+        headers = {"authorization": "Bearer one"}
+        reply = await one.http.post("/v1/chat/completions", json=chat | {"stream": True}, headers=headers)
+        assert '"code":"upstream_lost"' in reply.text
+        await one.until(lambda: lost_at(one))
+        [(who, whose, times)] = lost_at(one)
+        assert (who, times) == (url, 1) and whose not in (EVERYBODY, OPERATORS, "")
 
 
 async def test_a_gateway_that_drains_is_left_alone(fleet: Any, connected: Any, chat: Any) -> None:

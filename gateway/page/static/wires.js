@@ -48,6 +48,7 @@ const KINDS = {
   device_draining: "device stopped",
   cloud_lost: "cloud out of reach",
   cloud_back: "cloud back",
+  gateway_lost: "gateway out of reach",
   group_lost: "group broken",
   group_back: "group formed again",
   member_lost: "member gone",
