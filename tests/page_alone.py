@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from watched_page import Looked
 
+from gateway.incidents import EVERYBODY, Incident
 from gateway.page.changes import Audience, all_of, between
 from gateway.page.files import FILES, HEADERS, START
 from gateway.page.view import AgentView, RequestView, Seen, Totals, encode
@@ -32,6 +33,8 @@ REQUEST: Final = RequestView(
     id="a/1", request="page-1", agent="a", model="alpha", stage="generates", began=NOW, ttft_ms=1.0, choices=1,
     prompt=4, cached=0, sent=4, answered=4, tokens=3, rounds=2, drafted=2, accepted=1, restored=0,
 )  # fmt: skip
+
+INCIDENT: Final = Incident(1, 1, NOW, "cloud_lost", "kitchen", "it dials again", 1, EVERYBODY)
 
 IDLE: Final[dict[str, Any]] = {
     "at": NOW, "version": "1", "draining": False, "agents": 1, "running": 0, "answers": 0, "capacity": 8,
@@ -138,9 +141,15 @@ async def alone(browser: Any, *scripts: str) -> AsyncIterator[Alone]:
         await context.close()
 
 
-def whole(*agents: AgentView, requests: Sequence[RequestView] = (), operator: bool = False, **totals: Any) -> bytes:
+def whole(
+    *agents: AgentView,
+    requests: Sequence[RequestView] = (),
+    incidents: Sequence[Incident] = (),
+    operator: bool = False,
+    **totals: Any,
+) -> bytes:
     """The event that tells all there is."""
-    return all_of(_seen(agents, requests, totals), ()).told(Audience("", operator))
+    return all_of(_seen(agents, requests, totals), incidents).told(Audience("", operator))
 
 
 def change(*agents: AgentView, requests: Sequence[RequestView] = (), gone: Sequence[str] = (), **totals: Any) -> bytes:

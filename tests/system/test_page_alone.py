@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from browsers import chromium
 from msgspec.structs import asdict, replace
-from page_alone import AGENT, CHAT, EVENTS, MODELS, NOW, REQUEST, alone, change, whole
+from page_alone import AGENT, CHAT, EVENTS, INCIDENT, MODELS, NOW, REQUEST, alone, change, whole
 
 from gateway.page.view import AgentView
 from wire.observed_messages import CloudFigures
@@ -275,6 +275,18 @@ async def test_what_is_shown_from_before_is_said_to_be(browser: Any) -> None:
         await looked.told(whole(AGENT, at=NOW + 1000), begins=True)
         await looked.until("!document.querySelector('.watch').textContent.includes('as of')")
         assert await page.evaluate(colour) == well
+
+
+async def test_when_something_went_wrong(browser: Any) -> None:
+    """Five past midnight is 00:05; what was on another day has its day."""
+    async with alone(browser) as looked:
+        midnight = await looked.page.evaluate("new Date().setHours(0, 5, 0, 0)")
+        before = await looked.page.evaluate("new Date(2026, 0, 2, 0, 5).getTime()")
+        incidents = [replace(INCIDENT, id=id, at=at) for id, at in enumerate((before, midnight))]
+        await looked.told(whole(incidents=incidents), begins=True)
+        await looked.shows("#failures li:nth-child(2)", "cloud out of reach")
+        told = [each.split() for each in await looked.page.locator("#failures time").all_inner_texts()]
+        assert [each[-1] for each in told] == ["00:05:00"] * 2 and [len(each) for each in told] == [1, 3]
 
 
 async def test_two_connections_to_one_address_are_two(browser: Any) -> None:
