@@ -39,7 +39,7 @@ INCIDENT: Final = Incident(1, 1, NOW, "cloud_lost", "kitchen", "it dials again",
 IDLE: Final[dict[str, Any]] = {
     "at": NOW, "version": "1", "draining": False, "agents": 1, "running": 0, "answers": 0, "capacity": 8,
     "waiting": 0, "max_waiting": 64, "tokens": 0, "incidents": 0, "client_sent_bytes": 0, "client_received_bytes": 0,
-    "watchers": 1,
+    "gateway_sent_bytes": 0, "gateway_received_bytes": 0, "watchers": 1,
 }  # fmt: skip
 
 CALLS: Final = """

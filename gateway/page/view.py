@@ -88,7 +88,8 @@ class AgentView(msgspec.Struct, frozen=True):
 class Totals(msgspec.Struct, frozen=True):
     """Sums of this gateway. ``at`` in milliseconds since 1970; ``agents`` and ``running`` count those too that are not
     shown, as do ``answers``, which agents generate now, of the ``capacity`` that they have for these: a prompt that is
-    ``running`` may have several. Bytes are those of all clients, of bodies alone, but for what watchers are told."""
+    ``running`` may have several. Bytes are those of all clients, and of other gateways that ask for theirs, but for
+    what watchers are told."""
 
     at: int
     version: str
@@ -103,6 +104,8 @@ class Totals(msgspec.Struct, frozen=True):
     incidents: int
     client_sent_bytes: int
     client_received_bytes: int
+    gateway_sent_bytes: int
+    gateway_received_bytes: int
     watchers: int
 
 
@@ -144,8 +147,10 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         max_waiting=desk.config.max_waiting,
         tokens=metrics.tokens,
         incidents=metrics.incidents.number,
-        client_sent_bytes=metrics.client_sent_bytes,
-        client_received_bytes=metrics.client_received_bytes,
+        client_sent_bytes=metrics.from_clients.sent,
+        client_received_bytes=metrics.from_clients.received,
+        gateway_sent_bytes=metrics.from_gateways.sent,
+        gateway_received_bytes=metrics.from_gateways.received,
         watchers=watchers,
     )
     return Seen(encode(totals), agents, requests, encode(fleet))

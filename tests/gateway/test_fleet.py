@@ -92,6 +92,10 @@ async def test_a_request_goes_where_the_agent_is(fleet: Any, connected: Any, cha
         [device] = other["agents"]
         assert device["models"] == ["demo/model"] and device["cloud_connected"] is None and device["capacity"] == 8
         assert 'forwarded_total{outcome="answered"} 2' in (await one.http.get("/metrics")).text
+        asked = two.app.state.desk.metrics
+        assert asked.from_gateways.received == len(whole.request.content + streamed.request.content)
+        assert asked.from_gateways.sent == len(whole.content + streamed.content)
+        assert (asked.from_clients.sent, asked.from_clients.received) == (0, 0)
 
 
 async def test_a_page_is_told_of_some_agents_of_each_gateway(

@@ -329,6 +329,7 @@ async def test_what_other_gateways_have(browser: Any) -> None:
         await looked.shows(f"{card} .members li:nth-child(1)", "1 of 8, beta")
         await looked.shows(f"{card} .members li:nth-child(2)", "0 of 4, beta, no cloud")
         await looked.shows(card, "3 more of its devices are not shown")
+        await looked.shows("#wires", "gateway – gateways that ask it")
         other["agents"] = [{**agents[0], "draining": True}]
         await looked.told(whole(AGENT, fleet=fleet))
         await looked.shows(f"{card} .health", "none of its devices can answer")

@@ -16,6 +16,9 @@ export class Wires {
 function wires(store) {
   const { totals } = store;
   const found = [{ key: "clients", name: "gateway – clients", out: totals.client_sent_bytes, back: totals.client_received_bytes, rtt: null }];
+  if (store.peers.length) {
+    found.push({ key: "gateways", name: "gateway – gateways that ask it", out: totals.gateway_sent_bytes, back: totals.gateway_received_bytes, rtt: null });
+  }
   for (const agent of store.agents.values()) {
     found.push({ key: agent.id, name: `gateway – ${agent.name}`, out: agent.sent_bytes, back: agent.received_bytes, rtt: agent.rtt_ms, waits: agent.waiting_bytes });
     const ends = numbered(agent.wires.map((wire) => (wire.to === "members" ? "its group" : wire.to)));
