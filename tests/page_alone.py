@@ -152,11 +152,19 @@ def whole(
     return all_of(_seen(agents, requests, totals), incidents).told(Audience("", operator))
 
 
-def change(*agents: AgentView, requests: Sequence[RequestView] = (), gone: Sequence[str] = (), **totals: Any) -> bytes:
-    """The event that tells these agents and requests, which are new or others by now, and that these requests (by id)
-    are over."""
+def change(
+    *agents: AgentView,
+    requests: Sequence[RequestView] = (),
+    gone: Sequence[str] = (),
+    marks: Sequence[Any] = (),
+    **totals: Any,
+) -> bytes:
+    """The event that tells these agents and requests, which are new or others by now, these marks, as ``mark_view`` has
+    them, and that these requests (by id) are over."""
     before = Seen(b"", {}, {id: ("", b"") for id in gone}, encode(totals.get("fleet")))
-    return between(before, _seen(agents, requests, totals), (), ()).told(Audience(""))
+    return between(before, _seen(agents, requests, totals), [("", encode(each)) for each in marks], ()).told(
+        Audience("")
+    )
 
 
 def _seen(agents: Sequence[AgentView], requests: Sequence[RequestView], totals: dict[str, Any]) -> Seen:

@@ -203,6 +203,21 @@ async def test_a_clock_that_is_set_back(browser: Any) -> None:
         assert await looked.page.locator("#requests tr").count() == 0
 
 
+async def test_a_lane_says_how_much_it_shows(browser: Any) -> None:
+    """Twenty seconds of fifty rounds a second; of more than are kept as much as there is."""
+    label = "document.querySelector('#requests canvas').getAttribute('aria-label')"
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, requests=[REQUEST]), begins=True)
+        for per_s, words in ((50, "1000 rounds in the last 20 seconds"), (400, "2000 rounds in the last 5 seconds")):
+            request = replace(REQUEST, id=f"a/{per_s}")
+            await looked.told(whole(AGENT))
+            await looked.told(change(at=NOW + 10_000))  # What was there before is gone.
+            await looked.told(whole(AGENT, requests=[request]))
+            marks = [(request.id, "round", NOW + 1000 * at // per_s, 1.0, 1, 0) for at in range(20 * per_s)]
+            await looked.told(change(marks=marks, at=NOW + 20_000))
+            await looked.until(f"{label} === '0 chunks and {words}'")
+
+
 HURRIED = """
 window.waits = [];
 const timeout = window.setTimeout;

@@ -3,7 +3,8 @@
 export const WINDOW_MS = 20_000; // of the timeline
 const RATE_MS = 4_000; // over which rates are means
 const OVER_MS = 4_000; // for which a request that is over is still shown
-const MAX_MARKS = 400; // of one request
+const MAX_MARKS = 2000; // of one request: a hundred rounds a second
+const MAX_ALL_MARKS = 60_000; // of all, each of which may have as many
 const MAX_INCIDENTS = 100;
 const HISTORY = 60;
 const STALE_MS = 60_000; // after which a rate that nobody has asked for is forgotten
@@ -65,7 +66,8 @@ export class Store {
 
   request(told) {
     const known = this.requests.get(told.id);
-    this.requests.set(told.id, { ...told, marks: known?.marks ?? [], over: null });
+    const { marks, since } = known ?? { marks: [], since: 0 }; // Since then all marks are kept.
+    this.requests.set(told.id, { ...told, marks, since, over: null });
   }
 
   incident(told) {
@@ -82,8 +84,10 @@ export class Store {
         this.rates.delete(`tokens ${id}`);
         continue;
       }
-      const marks = request.marks;
-      let old = Math.max(0, marks.length - MAX_MARKS);
+      const { marks } = request;
+      const most = Math.min(MAX_MARKS, Math.floor(MAX_ALL_MARKS / this.requests.size));
+      let old = Math.max(0, marks.length - most);
+      if (old) request.since = marks[old - 1].end;
       while (old < marks.length && Math.abs(now - marks[old].end) > WINDOW_MS) old += 1;
       if (old) marks.splice(0, old);
     }
