@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -156,15 +157,15 @@ def change(
     *agents: AgentView,
     requests: Sequence[RequestView] = (),
     gone: Sequence[str] = (),
+    still: Sequence[str] = (),
     marks: Sequence[Any] = (),
     **totals: Any,
 ) -> bytes:
     """The event that tells these agents and requests, which are new or others by now, these marks, as ``mark_view`` has
-    them, and that these requests (by id) are over."""
+    them, and that these requests (by id) are gone: over, or ``still`` running."""
     before = Seen(b"", {}, {id: ("", b"") for id in gone}, encode(totals.get("fleet")))
-    return between(before, _seen(agents, requests, totals), [("", encode(each)) for each in marks], ()).told(
-        Audience("")
-    )
+    now = dataclasses.replace(_seen(agents, requests, totals), running=frozenset(still))
+    return between(before, now, [("", encode(each)) for each in marks], ()).told(Audience(""))
 
 
 def _seen(agents: Sequence[AgentView], requests: Sequence[RequestView], totals: dict[str, Any]) -> Seen:

@@ -112,12 +112,14 @@ class Totals(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Seen:
     """One look at all of it, as JSON: agents and requests by their ids, requests with their tenants. ``fleet``: what
-    there is to say of other gateways; null where this one is alone."""
+    there is to say of other gateways; null where this one is alone. ``running``: the ids of all requests that are, of
+    which not all may be shown."""
 
     totals: bytes
     agents: Mapping[str, bytes]
     requests: Mapping[str, tuple[str, bytes]]
     fleet: bytes = b"null"
+    running: frozenset[str] = frozenset()
 
 
 def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[str, Any] | None) -> Seen:
@@ -131,7 +133,7 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
     records = [link.record for link in links]
     agents = {link.key: encode(agent_view(link, now - monotonic)) for link in links[:MAX_AGENTS]}
     requests: dict[str, tuple[str, bytes]] = {}
-    for tenant, link, ticket in islice(_in_turns(links[:MAX_AGENTS]), MAX_REQUESTS):
+    for tenant, link, ticket in islice(_in_turns(links), MAX_REQUESTS):
         view = request_view(link, ticket)
         requests[view.id] = tenant, encode(view)
     metrics = desk.metrics
@@ -153,7 +155,8 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         gateway_received_bytes=metrics.from_gateways.received,
         watchers=watchers,
     )
-    return Seen(encode(totals), agents, requests, encode(fleet))
+    running = frozenset(request_key(link.key, ticket.number) for link in links for _, ticket in link.asked)
+    return Seen(encode(totals), agents, requests, encode(fleet), running)
 
 
 def request_view(link: AgentLink, ticket: Ticket) -> RequestView:

@@ -215,6 +215,27 @@ async def test_who_asks_much_hides_nobody_elses_requests(
     assert shown == {"one": 1, "two": 1}
 
 
+async def test_requests_of_all_devices_are_shown(
+    gateway: Any, connected: Any, scripts: Any, chat: Any, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those too that have no card; and of chunks and rounds those of requests that are shown. One that makes way for
+    another's is hidden, and not over."""
+    monkeypatch.setattr(view, "MAX_AGENTS", 0)
+    async with connected(gateway, scripts.hang, observable=True) as agent, page(gateway) as events:
+        tasks = [await hanging(gateway, chat, "") for _ in range(2)]
+        told = await until(events, lambda data: len(data.get("requests", ())) == 2 or data["totals"]["running"] == 2)
+        assert told[-1]["totals"]["agents"] == 1 and not told[-1].get("agents")
+        monkeypatch.setattr(view, "MAX_REQUESTS", 1)
+        hidden = (await until(events, lambda data: data.get("requests_hidden")))[-1]
+        assert len(hidden["requests_hidden"]) == 1 and "requests_gone" not in hidden
+        await until(events, lambda data: "requests" not in data)
+        agent.post(Observed("1", "hat", [], [Mark(each.request, "round", 0, 1000, 1) for each in agent.asked], []))
+        [mark] = (await until(events, lambda data: data.get("marks")))[-1]["marks"]
+        assert mark[0] not in hidden["requests_hidden"]
+        for task in tasks:
+            task.cancel()
+
+
 async def test_sums_are_of_one_unit(
     gateway: Any, connected: Any, scripts: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

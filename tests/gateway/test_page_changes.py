@@ -46,6 +46,13 @@ def test_what_has_changed(audience: Audience, requests: Any, gone: Any, marks: A
     assert all("whose" not in each for each in data["incidents"])
 
 
+def test_what_is_hidden_is_not_over() -> None:
+    """Where others are shown in its place it goes on."""
+    now = Seen(NOW.totals, NOW.agents, NOW.requests, running=frozenset({"1", "2", "3"}))
+    _, data = told(between(BEFORE, now, (), ()).told(Y))
+    assert data["requests_hidden"] == ["2"] and "requests_gone" not in data
+
+
 def test_nothing_new_is_next_to_nothing() -> None:
     """Sums alone."""
     assert told(between(NOW, NOW, (), ()).told(BOSS)) == ("change", {"operator": True, "totals": "now"})

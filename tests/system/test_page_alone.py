@@ -203,6 +203,17 @@ async def test_a_clock_that_is_set_back(browser: Any) -> None:
         assert await looked.page.locator("#requests tr").count() == 0
 
 
+async def test_a_request_that_makes_way_is_not_over(browser: Any) -> None:
+    """It goes at once, while one that is over is seen to be for a while."""
+    other = replace(REQUEST, id="a/2", request="page-2")
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, requests=[REQUEST, other], running=2), begins=True)
+        await looked.shows("#requests", "page-2")
+        await looked.told(change(at=NOW + 500, gone=[REQUEST.id, other.id], still=[other.id], running=1))
+        await looked.until("document.querySelectorAll('#requests tr').length === 1")
+        await looked.shows("#requests tr.over", "page-1")
+
+
 async def test_a_lane_says_how_much_it_shows(browser: Any) -> None:
     """Twenty seconds of fifty rounds a second; of more than are kept as much as there is."""
     label = "document.querySelector('#requests canvas').getAttribute('aria-label')"

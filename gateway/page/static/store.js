@@ -46,6 +46,7 @@ export class Store {
       const request = this.requests.get(id);
       if (request) request.over = now;
     }
+    for (const id of data.requests_hidden ?? []) this.requests.delete(id); // It goes on, and others are shown.
     for (const [id, kind, end, took, rows, accepted] of data.marks ?? []) {
       this.requests.get(id)?.marks.push({ kind, end, took, rows, accepted });
     }
