@@ -80,10 +80,15 @@ def test_an_agent_is_believed_of_requests_that_it_was_sent() -> None:
     assert observation.last == said and observation.of(1) == said.requests[0]
     [passed] = observation.take()
     assert (passed.tenant, passed.at, passed.mark) == ("x", 99.5, said.marks[0]) and observation.take() == []
-    for number in range(2, REMEMBERED + 2):
+    observation.began(2, "y")
+    observation.ended(2)
+    for number in range(3, REMEMBERED + 3):
+        observation.heard(said, 101.0)
+        assert [each.mark.request for each in observation.take()] == [1, 2]
         observation.began(number, "y")
+        observation.ended(number)
     observation.heard(said, 101.0)
-    assert [each.mark.request for each in observation.take()] == [2]
+    assert [each.mark.request for each in observation.take()] == [1]  # However many came behind it, it is not over.
     observation.forget()
     assert observation.last is None and observation.every_ms == 0 and observation.of(1) is None
 
