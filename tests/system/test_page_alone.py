@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -235,6 +236,39 @@ const timeout = window.setTimeout;
 window.setTimeout = (what, ms) => { waits.push(ms); return timeout(what, ms / 50); };
 """
 """All waits are a fiftieth, and known."""
+
+LOOKED_AT = """
+const timeout = window.setTimeout;
+window.setTimeout = (what, ms) => timeout(what, ms === 30_000 ? 600 : ms);
+window.looks = (at) => {
+  Object.defineProperty(document, "hidden", { value: !at, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
+
+
+async def test_a_page_that_nobody_looks_at_holds_no_stream(browser: Any) -> None:
+    """After a while it ends it, and asks anew when somebody looks again; who looks away for a moment misses nothing."""
+    ended = f"last('{EVENTS}').aborted"
+    async with alone(browser, LOOKED_AT) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await page.evaluate("looks(false); looks(true)")
+        await looked.told(change(at=NOW + 500))
+        await asyncio.sleep(1.2)
+        assert not await page.evaluate(ended) and await page.evaluate(f"of('{EVENTS}').length") == 1
+        await page.evaluate("looks(false)")
+        await looked.until(ended)
+        await asyncio.sleep(0.8)
+        assert await page.evaluate(f"of('{EVENTS}').length") == 1
+        await page.evaluate("looks(true)")
+        await looked.asked(EVENTS, 2)
+        await looked.shows("#fleet-note", "as of")
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        assert looked.errors == []
+
 
 TEXT = json.dumps(whole(AGENT).decode())
 """What a gateway tells first, as a script has it."""

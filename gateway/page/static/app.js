@@ -12,6 +12,8 @@ import { Store } from "./store.js";
 import { setUpTheme } from "./theme.js";
 import { Failures, Wires } from "./wires.js";
 
+const HIDDEN_MS = 30_000; // A browser has six connections to a gateway for all its tabs.
+
 const store = new Store();
 const keys = new Keys(() => feed.start());
 const models = new Models((operator) => (operator && keys.chat === keys.watch ? null : keys.chat));
@@ -64,7 +66,16 @@ function state(word, text) {
   setText(byId("live"), text);
 }
 
-document.addEventListener("visibilitychange", showSoon);
+let hidden = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hidden);
+  if (document.hidden) {
+    hidden = setTimeout(() => feed.pause(), HIDDEN_MS);
+  } else {
+    feed.resume();
+    showSoon();
+  }
+});
 window.addEventListener("resize", showSoon);
 document.addEventListener("keydown", (event) => {
   // Elsewhere the key closes a window or a list, or takes back what an input method has begun.

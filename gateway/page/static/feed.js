@@ -9,13 +9,29 @@ export class Feed {
   constructor({ key, told, lost, refused }) {
     Object.assign(this, { key, told, lost, refused });
     this.round = 0;
+    this.abort = null; // Of the stream that is read, or of the one before it.
+    this.paused = false;
   }
 
   // Begin anew, with the key that there is now.
   start() {
     this.round += 1;
+    this.paused = false;
     this.abort?.abort();
     this.run(this.round);
+  }
+
+  // Nobody looks: the connection is free for others, and nothing is gathered for it.
+  pause() {
+    if (!this.abort) return;
+    this.paused = true;
+    this.round += 1;
+    this.abort.abort();
+    this.lost("waits", "not told while nobody looked");
+  }
+
+  resume() {
+    if (this.paused) this.start();
   }
 
   async run(round) {
@@ -40,6 +56,7 @@ export class Feed {
   }
 
   needsKey(why = "") {
+    this.abort = null;
     this.lost("fails", "a key is needed");
     this.refused(why);
   }
