@@ -412,4 +412,4 @@ async def test_a_page_shows_its_key_again_now_and_then(
     monkeypatch.setattr(routes, "RENEWED_S", 0.1)
     async with page(gateway) as events:
         names = [name async for name, _ in events]
-    assert names[0] == "whole"
+    assert names[0] == "whole" and names[-1] == "again"

@@ -33,6 +33,29 @@ async def browser() -> AsyncIterator[Any]:
         yield started
 
 
+SAID = """() => {
+  window.said = [];
+  const live = document.getElementById("live");
+  new MutationObserver(() => said.push(live.textContent)).observe(live, { childList: true, subtree: true });
+}"""
+
+
+async def test_a_stream_that_ends_as_planned_is_no_news(browser: Any) -> None:
+    """The page asks again and says nothing, least of all to who has it read to them; of another end it does."""
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        await looked.page.evaluate(SAID)
+        await looked.page.evaluate(f"last('{EVENTS}').say('event: again\\ndata: {{}}\\n\\n'); last('{EVENTS}').end()")
+        await looked.asked(EVENTS, 2)
+        await looked.told(whole(AGENT), begins=True)
+        await looked.told(change(at=NOW + 500, agents=2))
+        await looked.shows("#fleet-note", "1 more")
+        assert await looked.page.evaluate("said") == []
+        await looked.page.evaluate(f"last('{EVENTS}').end()")
+        await looked.shows("#live", "has ended the stream")
+
+
 async def test_a_browser_that_keeps_nothing(browser: Any) -> None:
     """The page works all the same, and has its theme and its key for as long as it is open."""
     async with alone(browser, NO_STORAGE) as looked:

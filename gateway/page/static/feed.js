@@ -45,7 +45,7 @@ export class Feed {
         if (!answer.ok) throw new Error(await soon(reasonOf(answer), abort));
         const why = await this.read(answer.body.getReader(), abort, () => (wait = FIRST_WAIT_MS));
         if (why === "key") return this.needsKey();
-        if (round === this.round) this.lost("warns", "the gateway has ended the stream; trying again");
+        if (round === this.round && why !== "again") this.lost("warns", "the gateway has ended the stream; trying again");
       } catch (error) {
         if (round !== this.round) return;
         this.lost("fails", `${error.name === "Error" ? error.message : "no connection"}; trying again`);
@@ -75,7 +75,7 @@ export class Feed {
         const at = event.indexOf("\ndata: ");
         if (at <= 0) continue;
         const name = event.slice("event: ".length, at);
-        if (name === "key") return name;
+        if (name === "key" || name === "again") return name;
         this.told(name, JSON.parse(event.slice(at + "\ndata: ".length)));
         heard();
       }
