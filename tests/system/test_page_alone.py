@@ -126,6 +126,32 @@ async def test_a_key_that_ends_while_somebody_writes(browser: Any) -> None:
                 await page.wait_for_selector("#ask-key[open]")
 
 
+async def test_a_key_is_kept_until_there_is_another(browser: Any) -> None:
+    """Not the chat's beside another one for watching; and an empty field is no wish to forget any."""
+    keys = "[sessionStorage['trilby.key'], sessionStorage['trilby.chat-key']]"
+    async with alone(browser) as looked:
+        page = looked.page
+        await looked.told(whole(AGENT), begins=True)
+        await looked.live()
+        for key in ("boss", "mine", ""):
+            if key == "mine":
+                await looked.asks("Well?")
+                await looked.asked(CHAT)
+                await page.evaluate(f"last('{CHAT}').refuse(401, 'It watches only.')")
+                await page.wait_for_selector("#ask-key[open]")
+            else:
+                await page.click("#key")
+            await page.fill("#key-text", key)
+            await page.keyboard.press("Enter")
+            await looked.until("!document.querySelector('dialog[open]')")
+        assert await page.evaluate(keys) == ["boss", "mine"]
+        await page.click("#key")
+        await page.fill("#key-text", "another")
+        await page.keyboard.press("Enter")
+        await looked.until("sessionStorage['trilby.key'] === 'another'")
+        assert await page.evaluate(keys) == ["another", None]
+
+
 async def test_what_cannot_be_a_key(browser: Any) -> None:
     """It is said at once: to send it fails in the browser, which looks as if the gateway were away."""
     async with alone(browser) as looked:
