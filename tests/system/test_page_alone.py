@@ -344,6 +344,27 @@ async def test_a_gateway_that_tells_nothing_is_asked_less_and_less(browser: Any)
         await looked.until(f"{waits}.length >= 8 && {waits}.slice(-2).every((each) => each === 500)")
 
 
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        (replace(AGENT, mode="local"), "300 ms on the device"),
+        (replace(AGENT, mode="galaxy", group={"name": "home", "mode": "galaxy", "epoch": 1, "formed": True,
+            "why": "", "members": []}), "300 ms in the group"),
+        (AGENT, "300 ms in rounds, nobody says where"),
+    ],
+)  # fmt: skip
+async def test_an_answer_without_a_cloud_has_its_time(browser: Any, agent: AgentView, words: str) -> None:
+    """As one part: there is nothing that it could be parted into."""
+    async with alone(browser) as looked:
+        await looked.told(whole(agent), begins=True)
+        await looked.live()
+        await looked.asks("Well?")
+        await looked.answered("It", token_origins=[{"round": 1, "drafter": None, "took_ms": 300.0}])
+        await looked.shows("#talk .legend", words)
+        assert await looked.page.locator("#talk .time i").count() == 1
+        assert await looked.page.get_attribute("#talk .time", "aria-label") == words
+
+
 async def test_an_answer_that_is_cut_off_is_not_taken_for_a_whole_one(browser: Any) -> None:
     """Where the connection ends in good order before the stream has said that it is complete, as a proxy does it."""
     async with alone(browser) as looked:
