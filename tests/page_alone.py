@@ -150,6 +150,7 @@ def whole(
     **totals: Any,
 ) -> bytes:
     """The event that tells all there is."""
+    totals = {"incidents": sum(each.times for each in incidents)} | totals
     return all_of(_seen(agents, requests, totals), incidents).told(Audience("", operator))
 
 

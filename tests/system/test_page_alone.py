@@ -407,6 +407,38 @@ async def test_what_is_shown_from_before_is_said_to_be(browser: Any) -> None:
         assert await page.evaluate(colour) == well
 
 
+@pytest.mark.parametrize(
+    ("state", "words"), [("draining", "stops soon"), ("refused", "refuses it"), ("away", "is away")]
+)
+async def test_what_a_devices_cloud_does(browser: Any, state: str, words: str) -> None:
+    """One that drains or refuses is not away."""
+    wire = {"to": "cloud:80", "rtt_ms": 1.0, "sent_bytes": 0, "received_bytes": 0, "cloud": None}
+    async with alone(browser) as looked:
+        wires = [wire | {"state": "ready"}, wire | {"state": state}]
+        await looked.told(whole(replace(AGENT, wires=wires)), begins=True)
+        await looked.shows("#fleet .health", f"one of its clouds {words}")
+
+
+async def test_sums_that_are_not_ones_own(browser: Any) -> None:
+    """What went wrong is counted for all clients, and listed for those that it is about: that is said, but to who sees
+    all of it."""
+    incidents = [replace(INCIDENT, times=3)]
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, incidents=incidents), begins=True)
+        await looked.tile("Incidents so far", "3 of all clients")
+        await looked.told(whole(AGENT, incidents=incidents, operator=True))
+        await looked.tile("Incidents so far", "3")
+
+
+async def test_a_phone_does_not_grow_the_page(browser: Any) -> None:
+    """As iOS does where one begins to write in something smaller than 16 pixels."""
+    small = """[...document.querySelectorAll("input, select, textarea")]
+      .map((each) => parseFloat(getComputedStyle(each).fontSize)).filter((size) => size < 16)"""
+    async with alone(browser) as looked:
+        await looked.page.set_viewport_size({"width": 360, "height": 740})
+        assert await looked.page.evaluate(small) == []
+
+
 async def test_when_something_went_wrong(browser: Any) -> None:
     """Five past midnight is 00:05; what was on another day has its day."""
     async with alone(browser) as looked:

@@ -52,11 +52,14 @@ function device(agent, now) {
   return { title: agent.name, kind: "device", health: health(agent), lines, bars, members };
 }
 
+const CLOUDS = { draining: "stops soon", refused: "refuses it" };
+
 function health(agent) {
   if (agent.draining) return ["warn", "stops soon"];
   if (agent.cloud === false) return ["bad", agent.group ? "its group is not formed" : "no cloud"];
   if (agent.group && !agent.group.formed) return ["warn", "its group is being formed"];
-  if (agent.wires.some((wire) => wire.state !== "ready")) return ["warn", "one of its clouds is away"];
+  const { state } = agent.wires.find((wire) => wire.state !== "ready") ?? {};
+  if (state) return ["warn", `one of its clouds ${CLOUDS[state] ?? `is ${state}`}`];
   return ["good", "well"];
 }
 

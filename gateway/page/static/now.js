@@ -40,7 +40,7 @@ function figures(store) {
     found.push({ name: "Cloud in steps", value: busy, text: percent(busy, 1), more: `${rate(rows)} rows a step`, most: 1 });
     found.push({ name: "KV pages in use", value: pages ? used / pages : 0, text: percent(used, pages), more: `of ${count(pages)}`, most: 1 });
   }
-  found.push({ name: "Incidents so far", value: totals.incidents, text: count(totals.incidents), more: "" });
+  found.push({ name: "Incidents so far", value: totals.incidents, text: count(totals.incidents), more: store.operator ? "" : "of all clients" });
   return found;
 }
 
