@@ -26,10 +26,10 @@ TICK_S: Final = 0.5
 """How often there is a look, and how often agents say something."""
 
 MAX_WATCHERS: Final = 64
-"""Pages that are open at once."""
+"""Pages that are open at once but for operators', whom clients cannot keep from watching."""
 
 MAX_WATCHERS_OF_CLIENT: Final = 8
-"""Of those, with one key, or from one address where none is asked."""
+"""With one key, or from one address where none is asked, and of operators."""
 
 MAX_UNREAD: Final = 4
 """Events that wait for one of them."""
@@ -92,7 +92,9 @@ class Watching:
             RequestError: too many are open.
         """
         of_party = Counter(self._watchers.values())[party]
-        if len(self._watchers) >= MAX_WATCHERS or of_party >= MAX_WATCHERS_OF_CLIENT:
+        of_clients = sum(not watcher.audience.operator for watcher in self._watchers)
+        full = of_clients >= MAX_WATCHERS and not audience.operator
+        if full or of_party >= MAX_WATCHERS_OF_CLIENT:
             raise too_many("too many pages are open and watch this gateway; close some of them")
         watcher = Watcher(audience)
         self._watchers[watcher] = party

@@ -6,13 +6,15 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from statistics import median
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from gateway.config import GatewayConfig
+from gateway.key_book import NOBODY
 from gateway.page import routes, view, watching
 from gateway.page.changes import Audience
 from gateway.page.watching import MAX_UNREAD, MAX_WATCHERS_OF_CLIENT, TICK_S, Watcher
@@ -301,6 +303,41 @@ async def test_pages_are_bounded(serving: Any) -> None:
             await each.__aexit__(None, None, None)
         await gateway.until(lambda: not gateway.app.state.watching._watchers)
         assert (await first(gateway, "one"))["totals"]["watchers"] == 1
+
+
+async def test_clients_keep_no_operator_from_watching(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them together have so many pages, and operators some of their own, which take no client's place."""
+    monkeypatch.setattr(watching, "MAX_WATCHERS", 2)
+    async with (
+        serving(GatewayConfig(api_keys="one,two,three", operator_token="boss")) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        for key in ("boss", "one", "two"):
+            await stack.enter_async_context(page(gateway, key))
+        assert (await gateway.http.get("/page/events", headers=shows("three"))).status_code == 429
+        for _ in range(MAX_WATCHERS_OF_CLIENT - 1):
+            await stack.enter_async_context(page(gateway, "boss"))
+        assert (await gateway.http.get("/page/events", headers=shows("boss"))).status_code == 429
+
+
+async def test_a_page_that_takes_nothing_is_closed(serving: Any, quick: None) -> None:
+    """Where its connection takes no more, for as long as clients have to read."""
+
+    async def full(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def silent() -> Any:
+        await asyncio.Event().wait()
+
+    async with serving(GatewayConfig(client_within_s=0.1)) as gateway:
+        state, here = {"tenant": "", "operator": False, "key": NOBODY}, gateway.app.state.watching
+        request = Request({"type": "http", "headers": [], "state": state})
+        stream = routes.EventStream(gateway.app.state.desk, here, request)
+        telling = asyncio.create_task(stream(request.scope, silent, full))
+        await gateway.until(lambda: here._watchers)
+        await asyncio.wait_for(telling, 20)
+        assert not here._watchers
 
 
 async def test_who_reads_too_slowly_is_told_all_of_it_anew() -> None:
