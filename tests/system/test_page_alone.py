@@ -279,6 +279,34 @@ async def test_a_lane_says_how_much_it_shows(browser: Any) -> None:
             await looked.until(f"{label} === '0 chunks and {words}'")
 
 
+POINTS = """
+{
+  const paper = CanvasRenderingContext2D.prototype;
+  const { beginPath, lineTo, stroke } = paper;
+  let points = 0;
+  paper.beginPath = function () { points = 1; beginPath.call(this); };
+  paper.lineTo = function (...at) { points += 1; lineTo.apply(this, at); };
+  paper.stroke = function () { window.points = points; window.strokes = (window.strokes ?? 0) + 1; stroke.call(this); };
+}
+"""
+"""Of the line that was drawn last, and how many were."""
+
+
+async def test_what_is_drawn_again_is_no_news(browser: Any) -> None:
+    """A figure's line has a point for each time that something was told, not for each size that a window had."""
+    async with alone(browser, POINTS) as looked:
+        await looked.told(whole(AGENT), begins=True)
+        for half in (1, 2):
+            await looked.live()
+            await looked.told(change(at=NOW + 500 * half, tokens=half))
+            await looked.until(f"window.points === {1 + half}")
+        for width in (900, 1000, 1100):
+            drawn = await looked.page.evaluate("strokes")
+            await looked.page.set_viewport_size({"width": width, "height": 700})
+            await looked.until(f"strokes > {drawn}")
+        assert await looked.page.evaluate("points") == 3
+
+
 HURRIED = """
 window.waits = [];
 const timeout = window.setTimeout;

@@ -110,10 +110,13 @@ export class Store {
     return now > at ? ((number - first) * 1000) / (now - at) : 0;
   }
 
-  // The last values of a figure, once for each time that something was told.
+  // The last values of a figure, once for each time that something was told, however often it is drawn.
   remember(name, number) {
-    let seen = this.history.get(name);
-    if (!seen) this.history.set(name, (seen = []));
+    let known = this.history.get(name);
+    if (!known) this.history.set(name, (known = { at: null, seen: [] }));
+    const { at, seen } = known;
+    if (at === this.now) return seen;
+    known.at = this.now;
     seen.push(number);
     if (seen.length > HISTORY) seen.shift();
     return seen;
