@@ -210,6 +210,7 @@ class AgentLink:
         self._rooms.remove(room)
         if room.ticket is not None:
             del self._asked[room.ticket.number]
+            self.observation.ended(room.ticket.number)
             room.ticket.close()
             if not room.ticket.done and not self.stream.withdraw(room.ticket.number):
                 self._stopping = True

@@ -39,6 +39,7 @@ from gateway.key_watch import follow
 from gateway.limits.limiter import Limiter, MemoryStore
 from gateway.metrics import GatewayMetrics
 from gateway.page.routes import add_page
+from gateway.page.view import MAX_AGENTS
 from gateway.policy import can_serve
 from gateway.reception import Reception
 from gateway.registry.memory import MemoryRegistry
@@ -104,7 +105,7 @@ def create_app(config: GatewayConfig, traces: Traces = NO_TRACES) -> FastAPI:
     _add_models(app, desk)
     _add_operations(app, desk, fleet)
     _add_sockets(app, desk)
-    add_page(app, desk, lambda: None if fleet is None else fleet.shown())
+    add_page(app, desk, lambda: None if fleet is None else fleet.shown(MAX_AGENTS))
     app.add_middleware(
         Door, config=config, metrics=desk.metrics, book=book
     )  # The last one added is the first to be passed.

@@ -40,7 +40,10 @@ from service.secret_files import current
 from service.tls_server import certified_in
 from service.traces import UNTRACED
 
-OPEN_PATHS: Final = frozenset({"/live", "/health", "/ready", "/metrics", "/device"})
+DEVICE: Final = "/device"
+"""Where device agents connect."""
+
+OPEN_PATHS: Final = frozenset({"/live", "/health", "/ready", "/metrics", DEVICE})
 """Asked no API key: probes, scrapers, and device agents, which show a credential of their own."""
 
 DRAIN: Final = "/drain"
@@ -51,6 +54,9 @@ FOR_BOTH: Final = frozenset({"/state", EVENTS})
 
 GROUPS: Final = "/groups"
 """For devices that look for their group."""
+
+UNCOUNTED: Final = frozenset({DEVICE, EVENTS})
+"""What is none of clients' bytes: a device's link counts its own, and who watches would see himself."""
 
 NOT_SENT_ON: Final = OPEN_PATHS | FOR_BOTH | PATHS | {DRAIN, GROUPS}
 """What gateways do not ask of one another."""
@@ -80,7 +86,7 @@ class Door:
         tenant = self._tenant(scope, headers) if from_gateway is None else headers.get(TENANT_HEADER, "")
         state = scope.setdefault("state", {})
         state.update(request_id=request_id, began=began, tenant=tenant, key=NOBODY, grant=None, span=UNTRACED)
-        state["forwarded"], state["operator"] = from_gateway is not None, False
+        state["forwarded"], state["operator"], state["key_needed"] = from_gateway is not None, False, False
         state["model"] = unquote(headers.get(MODEL_HEADER, "")) if from_gateway is not None else ""
         state["waits"] = from_gateway is None or headers.get(AT_ONCE_HEADER) != "1"
         if from_gateway is None:
@@ -92,6 +98,10 @@ class Door:
             state["key"] = found
         if refused is not None:
             self._metrics.refused(request_id, scope["path"], refused, OPERATORS)
+        sent_here = from_gateway is not None and refused is None
+        traffic = self._metrics.from_gateways if sent_here else self._metrics.from_clients
+        if scope["path"] not in UNCOUNTED:
+            receive, send = traffic.receiving(receive), traffic.sending(send)
         if scope["type"] == "websocket":
             if refused is not None:
                 return await refused.deny(WebSocket(scope, receive, send))
@@ -119,20 +129,12 @@ class Door:
                 headers["openai-processing-ms"] = str(int((time.perf_counter() - state["began"]) * 1e3))
                 if state["grant"] is not None:
                     headers.update(state["grant"].headers)
-            elif message["type"] == "http.response.body" and scope["path"] != EVENTS:  # Else who watches sees himself.
-                self._metrics.client_sent_bytes += len(message.get("body", b""))
             await send(message)
-
-        async def counted() -> Message:
-            message = await receive()
-            if message["type"] == "http.request":
-                self._metrics.client_received_bytes += len(message.get("body", b""))
-            return message
 
         if refused is not None:
             return await response_to(scope["path"], refused, state["request_id"])(scope, receive, stamped)
         try:
-            await self._app(scope, counted, stamped)
+            await self._app(scope, receive, stamped)
         except Exception:
             self._metrics.failed.labels("internal_error").inc()
             done = "answered with 500, the log has more"
@@ -171,6 +173,9 @@ class Door:
         authorization = headers.get("authorization")
         if scope["path"] == DRAIN:
             return check_operator(self._operators, authorization)
+        if scope["path"] == EVENTS and self._book.asked and shown_key(headers) is None:
+            scope["state"]["key_needed"] = True  # Whoever opens the page for the first time has done nothing wrong.
+            return None
         if scope["path"] in FOR_BOTH and check_operator(self._operators, authorization) is None:
             scope["state"]["operator"] = True
             return None

@@ -13,6 +13,7 @@ from prometheus_client import Counter as Counted
 from prometheus_client import Gauge
 
 from gateway.config import GatewayConfig
+from gateway.groups import shown
 from gateway.key_book import KeyBook
 from gateway.key_stores import IN_REDIS
 from gateway.limits.limiter import Limiter, MemoryStore
@@ -24,7 +25,7 @@ from gateway.registry.line import RedisLine
 from gateway.registry.redis import RedisRegistry
 from gateway.registry.redis_keys import records_in
 from gateway.registry.redis_tls import tls_options
-from gateway.registry.registry import Peer
+from gateway.registry.registry import AgentRecord, Peer
 from gateway.request import AnyAsk
 from gateway.responses.kept_in_redis import RedisResponses
 from gateway.roster import Roster
@@ -145,18 +146,23 @@ class Fleet:
 
     def shun(self, peer: Peer) -> None:
         """It could not be reached."""
-        self._shunned[peer.id] = time.monotonic() + SHUNNED_S
+        now = time.monotonic()
+        if self._shunned.get(peer.id, 0.0) <= now:  # Else several requests have found out together.
+            self._incidents.note(time.time(), "gateway_lost", peer.url, "others answer what it was asked")
+        self._shunned[peer.id] = now + SHUNNED_S
 
-    def shown(self) -> dict[str, Any]:
-        """Return what people see of it in GET /state."""
+    def broke_off(self, peer: Peer, tenant: str) -> None:
+        """It was lost while it answered a request of this tenant, who had a part of the answer already."""
+        self._incidents.note(time.time(), "gateway_lost", peer.url, "an answer broke off", tenant)
+
+    def shown(self, most: int | None = None) -> dict[str, Any]:
+        """Return what people see of it: all of it in GET /state, on the page ``most`` of each gateway's agents."""
         gateways = [
             {
                 "url": peer.url,
                 "waiting": peer.waiting,
-                "agents": [
-                    {"name": each.name, "running": each.running, "capacity": each.capacity, "draining": each.draining}
-                    for each in peer.agents
-                ],
+                "agents": [_agent(each) for each in peer.agents[:most]],
+                "more_agents": len(peer.agents[most:]) if most is not None else 0,
             }
             for peer in self.registry.peers
         ]
@@ -179,3 +185,9 @@ class Fleet:
     def _new_keys(self, values: list[Any]) -> None:
         if self._config.key_store == IN_REDIS:
             self._book.replace(records_in(values, self._config.gateway_token))
+
+
+def _agent(record: AgentRecord) -> dict[str, Any]:
+    about = {name: getattr(record, name) for name in ("name", "running", "capacity", "draining", "cloud_connected")}
+    group = {} if record.group is None else {"group": shown(record.group)}
+    return {**about, "models": [model.id for model in record.models], **group}

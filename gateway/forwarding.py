@@ -98,6 +98,7 @@ class Forward(Response):
         except RequestError as error:
             self._desk.metrics.failed.labels(error.code or "invalid_value").inc()
             self._span.fail(error.code or "invalid_value")
+            self._fleet.broke_off(better.peer, self._ask.tenant)
             return self._note(better, "lost", error.code or "")
         self._note(better, "answered" if answered else "aborted")
 

@@ -48,20 +48,31 @@ class Incidents:
 
     def __init__(self) -> None:
         self.number = 0
-        self._newest: OrderedDict[tuple[str, str, str, str], Incident] = OrderedDict()
-        """By all that makes two the same; the one that happened last is at the end."""
+        self._newest: OrderedDict[int, Incident] = OrderedDict()
+        """By id; the one that happened last is at the end."""
+        self._last: dict[tuple[str, str, str, str], int] = {}
+        """The id of the last one, by all that makes two the same."""
 
     def note(self, now: float, kind: str, who: str, done: str, whose: str = EVERYBODY, *, times: int = 1) -> None:
         """It has happened ``now``, in seconds since 1970; ``whose``: the tenant that is told, or who else."""
         self.number += 1
         key = kind, who[:MAX_WHO], done, whose
-        at, before = int(now * 1e3), self._newest.pop(key, None)
-        again = before is not None and at - before.at <= TOGETHER_S * 1e3
-        id, times = (before.id, before.times + times) if before is not None and again else (self.number, times)
-        self._newest[key] = Incident(id, self.number, at, *key[:3], times, whose)
-        alike = [each for each, kept in self._newest.items() if (kept.whose == EVERYBODY) == (whose == EVERYBODY)]
+        at, before = int(now * 1e3), self._newest.get(self._last.get(key, 0))
+        id = self.number
+        if before is not None and at - before.at <= TOGETHER_S * 1e3:
+            id, times = before.id, before.times + times
+            del self._newest[id]
+        self._newest[id] = Incident(id, self.number, at, *key[:3], times, whose)
+        self._last[key] = id
+        self._bound(whose == EVERYBODY)
+
+    def _bound(self, everybodys: bool) -> None:
+        alike = [each for each in self._newest.values() if (each.whose == EVERYBODY) == everybodys]
         if len(alike) > MAX_INCIDENTS:
-            del self._newest[alike[0]]
+            oldest = self._newest.pop(alike[0].id)
+            key = oldest.kind, oldest.who, oldest.done, oldest.whose
+            if self._last[key] == oldest.id:
+                del self._last[key]
 
     def since(self, number: int) -> list[Incident]:
         """Return what has happened after that number, the oldest first."""

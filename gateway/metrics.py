@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from gateway.errors import RequestError
 from gateway.incidents import Incidents
+from gateway.traffic import Traffic
 from service.lost_metrics import LostLines, LostSpans
 from service.sparing_log import SparingLog
 from service.traces import NO_TRACES, Traces
@@ -42,8 +43,8 @@ class GatewayMetrics:
         refusals: the log of what is counted in ``failed`` without having been a request.
         incidents: what went wrong lately, for people.
         tokens: generated so far.
-        client_sent_bytes, client_received_bytes: of the bodies of what clients were answered and have asked; what pages
-            are told is none of it.
+        from_clients, from_gateways: bytes of what clients, and other gateways for theirs, have asked and were answered;
+            what pages are told is none of it.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,7 +54,7 @@ class GatewayMetrics:
         self.refusals = SparingLog()
         self.incidents = Incidents()
         self.tokens = 0
-        self.client_sent_bytes = self.client_received_bytes = 0
+        self.from_clients, self.from_gateways = Traffic(), Traffic()
         own, model = self.registry, ["model_name"]
 
         def seconds(name: str, about: str, buckets: Sequence[float]) -> Histogram:

@@ -11,7 +11,7 @@ MAX_KEPT: Final = 2048
 """Marks that wait until somebody looks, which is several times a second."""
 
 REMEMBERED: Final = 512
-"""Requests whose tenants are known, so that the last marks of those that are over are told to the right ones."""
+"""Requests that are over and whose tenants are known, so that their last marks are told to the right ones."""
 
 
 class Passed(NamedTuple):
@@ -35,15 +35,20 @@ class Observation:
         self.every_ms = 0
         self.last: Observed | None = None
         self.lost = 0
-        self._tenants: OrderedDict[int, str] = OrderedDict()
+        self._tenants: dict[int, str] = {}
+        self._over: OrderedDict[int, str] = OrderedDict()
         self._requests: dict[int, ObservedRequest] = {}
         self._passed: deque[Passed] = deque(maxlen=MAX_KEPT)
 
     def began(self, number: int, tenant: str) -> None:
         """A request is sent there, which it calls by this number."""
         self._tenants[number] = tenant
-        if len(self._tenants) > REMEMBERED:
-            self._tenants.popitem(last=False)
+
+    def ended(self, number: int) -> None:
+        """It is over, for this gateway at least."""
+        self._over[number] = self._tenants.pop(number)
+        if len(self._over) > REMEMBERED:
+            self._over.popitem(last=False)
 
     def heard(self, observed: Observed, now: float) -> None:
         """It has said something, ``now`` in seconds since 1970. What it says of requests that nobody here has sent
@@ -54,7 +59,7 @@ class Observation:
         self._requests = {each.request: each for each in observed.requests}
         self.lost += observed.lost_marks
         for mark in observed.marks:
-            tenant = self._tenants.get(mark.request)
+            tenant = self._tenants.get(mark.request, self._over.get(mark.request))
             if tenant is not None:
                 self.lost += len(self._passed) == MAX_KEPT
                 self._passed.append(Passed(tenant, now - mark.ago_us / 1e6, mark))

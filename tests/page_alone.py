@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from watched_page import Looked
 
+from gateway.incidents import EVERYBODY, Incident
 from gateway.page.changes import Audience, all_of, between
 from gateway.page.files import FILES, HEADERS, START
 from gateway.page.view import AgentView, RequestView, Seen, Totals, encode
@@ -18,6 +20,7 @@ URL: Final = "http://localhost/"
 
 EVENTS: Final = "page/events"
 CHAT: Final = "v1/chat/completions"
+MODELS: Final = "v1/models"
 
 NOW: Final = 1_800_000_000_000
 
@@ -32,10 +35,12 @@ REQUEST: Final = RequestView(
     prompt=4, cached=0, sent=4, answered=4, tokens=3, rounds=2, drafted=2, accepted=1, restored=0,
 )  # fmt: skip
 
+INCIDENT: Final = Incident(1, 1, NOW, "cloud_lost", "kitchen", "it dials again", 1, EVERYBODY)
+
 IDLE: Final[dict[str, Any]] = {
     "at": NOW, "version": "1", "draining": False, "agents": 1, "running": 0, "answers": 0, "capacity": 8,
     "waiting": 0, "max_waiting": 64, "tokens": 0, "incidents": 0, "client_sent_bytes": 0, "client_received_bytes": 0,
-    "watchers": 1, "fleet": None,
+    "gateway_sent_bytes": 0, "gateway_received_bytes": 0, "watchers": 1,
 }  # fmt: skip
 
 CALLS: Final = """
@@ -55,6 +60,7 @@ CALLS: Final = """
     say(text) { this.out.enqueue(new TextEncoder().encode(text)); }
     end() { this.out.close(); }
     refuse(status, message) { this.answer(new Response(JSON.stringify({ error: { message } }), { status })); }
+    whole(data) { this.answer(new Response(JSON.stringify(data))); }
     abort(reason) {
       this.aborted = true;
       this.fail(reason);
@@ -94,10 +100,18 @@ class Alone(Looked):
         await self.page.fill("#say", text)
         await self.page.press("#say", "Enter")
 
-    async def answered(self, *words: str, done: bool = True, ends: bool = True) -> None:
-        """Answer its chat with these words: ``done`` says that they are all, ``ends`` ends the stream."""
+    async def lists(self, *models: str, **others: Sequence[str]) -> None:
+        """Answer what it asked last with these models, which generate, and with others by their tasks."""
+        tasks = {**{model: ("generate",) for model in models}, **others}
+        cards = [{"id": model, "tasks": its} for model, its in tasks.items()]
+        await self.asked(MODELS)
+        await self.page.evaluate(f"(data) => last('{MODELS}').whole({{ data }})", cards)
+
+    async def answered(self, *words: str, done: bool = True, ends: bool = True, **about: Any) -> None:
+        """Answer its chat with these words: ``done`` says that they are all, ``ends`` ends the stream; ``about``: more
+        of what is said of each."""
         await self.asked(CHAT)
-        events = [encode({"choices": [{"delta": {"content": word}}]}).decode() for word in words]
+        events = [encode({"choices": [{"delta": {"content": word}, **about}]}).decode() for word in words]
         text = "".join(f"data: {each}\n\n" for each in [*events, *(["[DONE]"] if done else [])])
         ending = f"last('{CHAT}').end();" if ends else ""
         await self.page.evaluate(f"(text) => {{ last('{CHAT}').begin(text); {ending} }}", text)
@@ -128,22 +142,38 @@ async def alone(browser: Any, *scripts: str) -> AsyncIterator[Alone]:
         await context.close()
 
 
-def whole(*agents: AgentView, requests: Sequence[RequestView] = (), **totals: Any) -> bytes:
+def whole(
+    *agents: AgentView,
+    requests: Sequence[RequestView] = (),
+    incidents: Sequence[Incident] = (),
+    operator: bool = False,
+    **totals: Any,
+) -> bytes:
     """The event that tells all there is."""
-    return all_of(_seen(agents, requests, totals), ()).told(Audience(""))
+    totals = {"incidents": sum(each.times for each in incidents)} | totals
+    return all_of(_seen(agents, requests, totals), incidents).told(Audience("", operator))
 
 
-def change(*agents: AgentView, requests: Sequence[RequestView] = (), gone: Sequence[str] = (), **totals: Any) -> bytes:
-    """The event that tells these agents and requests, which are new or others by now, and that these requests (by id)
-    are over."""
-    before = Seen(b"", {}, {id: ("", b"") for id in gone})
-    return between(before, _seen(agents, requests, totals), (), ()).told(Audience(""))
+def change(
+    *agents: AgentView,
+    requests: Sequence[RequestView] = (),
+    gone: Sequence[str] = (),
+    still: Sequence[str] = (),
+    marks: Sequence[Any] = (),
+    **totals: Any,
+) -> bytes:
+    """The event that tells these agents and requests, which are new or others by now, these marks, as ``mark_view`` has
+    them, and that these requests (by id) are gone: over, or ``still`` running."""
+    before = Seen(b"", {}, {id: ("", b"") for id in gone}, encode(totals.get("fleet")))
+    now = dataclasses.replace(_seen(agents, requests, totals), running=frozenset(still))
+    return between(before, now, [("", encode(each)) for each in marks], ()).told(Audience(""))
 
 
 def _seen(agents: Sequence[AgentView], requests: Sequence[RequestView], totals: dict[str, Any]) -> Seen:
+    fleet = encode(totals.pop("fleet", None))
     told = Totals(**{**IDLE, "agents": len(agents), **totals})
     theirs = {each.id: ("", encode(each)) for each in requests}
-    return Seen(encode(told), {each.id: encode(each) for each in agents}, theirs)
+    return Seen(encode(told), {each.id: encode(each) for each in agents}, theirs, fleet)
 
 
 async def _file(route: Any) -> None:

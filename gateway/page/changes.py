@@ -29,7 +29,9 @@ class Audience:
 
 @dataclass(frozen=True)
 class Change:
-    """What is told at once: all there is (``whole``), or what has changed since the last time. What is gone, by id."""
+    """What is told at once: all there is (``whole``), or what has changed since the last time. What is gone, by id.
+    ``requests_hidden``: those that go on, and others are shown in their place. ``fleet``: None where it is as it was.
+    """
 
     whole: bool
     totals: bytes
@@ -37,8 +39,10 @@ class Change:
     agents_gone: Sequence[bytes]
     requests: Sequence[Owned]
     requests_gone: Sequence[Owned]
+    requests_hidden: Sequence[Owned]
     marks: Sequence[Owned]
     incidents: Sequence[Owned]
+    fleet: bytes | None
 
     def told(self, audience: Audience) -> bytes:
         """Return the server-sent event that tells it to somebody."""
@@ -51,20 +55,21 @@ class Change:
             b"agents_gone": b",".join(self.agents_gone),
             b"requests": theirs(self.requests),
             b"requests_gone": theirs(self.requests_gone),
+            b"requests_hidden": theirs(self.requests_hidden),
             b"marks": theirs(self.marks),
             b"incidents": theirs(self.incidents),
         }
         lists = b"".join([b',"%b":[%b]' % (name, items) for name, items in parts.items() if items or self.whole])
         operator = b"true" if audience.operator else b"false"
         name = b"whole" if self.whole else b"change"
-        return b'event: %b\ndata: {"operator":%b,"totals":%b%b}\n\n' % (name, operator, self.totals, lists)
+        fleet = b"" if self.fleet is None else b',"fleet":%b' % self.fleet
+        return b'event: %b\ndata: {"operator":%b,"totals":%b%b%b}\n\n' % (name, operator, self.totals, fleet, lists)
 
 
 def all_of(now: Seen, incidents: Sequence[Incident]) -> Change:
     """Return all there is, for who begins to watch or has missed something."""
-    return Change(
-        True, now.totals, list(now.agents.values()), (), list(now.requests.values()), (), (), _incidents(incidents)
-    )
+    agents, requests = list(now.agents.values()), list(now.requests.values())
+    return Change(True, now.totals, agents, (), requests, (), (), (), _incidents(incidents), now.fleet)
 
 
 def between(before: Seen, now: Seen, marks: Sequence[Owned], incidents: Sequence[Incident]) -> Change:
@@ -73,15 +78,18 @@ def between(before: Seen, now: Seen, marks: Sequence[Owned], incidents: Sequence
     Args:
         marks: chunks and rounds that were over meanwhile; ``incidents``: what went wrong.
     """
+    away = [(id, (whose, encode(id))) for id, (whose, _) in before.requests.items() if id not in now.requests]
     return Change(
         False,
         now.totals,
         [data for id, data in now.agents.items() if before.agents.get(id) != data],
         [encode(id) for id in before.agents if id not in now.agents],
         [owned for id, owned in now.requests.items() if before.requests.get(id) != owned],
-        [(whose, encode(id)) for id, (whose, _) in before.requests.items() if id not in now.requests],
+        [owned for id, owned in away if id not in now.running],
+        [owned for id, owned in away if id in now.running],
         marks,
         _incidents(incidents),
+        now.fleet if now.fleet != before.fleet else None,
     )
 
 

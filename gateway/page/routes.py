@@ -22,6 +22,12 @@ from wire.crowd import party_of
 RENEWED_S: Final = 900.0
 """A stream ends after so long, and the page shows its key again: it may be another's by now, or nobody's."""
 
+AGAIN: Final = b"event: again\ndata: {}\n\n"
+"""The last event of a stream that ends for that reason: nothing is wrong."""
+
+KEY_NEEDED: Final = b"event: key\ndata: {}\n\n"
+"""The only event where a key is needed and none was shown: any other status is an error in a browser's console."""
+
 
 def add_page(app: FastAPI, desk: Desk, fleet: Callable[[], dict[str, Any] | None]) -> None:
     """Add them; ``app.state.watching`` holds who watches."""
@@ -36,6 +42,8 @@ def add_page(app: FastAPI, desk: Desk, fleet: Callable[[], dict[str, Any] | None
         refused = refused_elsewhere(request.headers.get("sec-fetch-site"))
         if refused is not None:
             raise refused
+        if request.state.key_needed:
+            return Response(KEY_NEEDED, headers=STREAM)
         return EventStream(desk, watching, request)
 
     app.add_api_route(PAGE, page, methods=["GET", "HEAD"])
@@ -80,7 +88,10 @@ class EventStream(Response):
                 await outlet.send(start_of(STREAM))
                 until = time.monotonic() + RENEWED_S
                 async for data in watcher.events():
-                    if time.monotonic() > until or self._desk.reception.still(self._key) is not None:
+                    if self._desk.reception.still(self._key) is not None:
+                        break
+                    if time.monotonic() > until:
+                        await outlet.send(piece_of(AGAIN))
                         break
                     await outlet.send(piece_of(data))
                 await outlet.send(piece_of(b"", last=True))

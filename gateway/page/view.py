@@ -21,7 +21,7 @@ from service.version import VERSION
 from wire.observed_messages import ObservedRequest, Wire
 
 MAX_AGENTS: Final = 64
-"""Agents that are shown, those that came first; of the others the page says how many there are."""
+"""Agents of a gateway that are shown, those that came first; of the others the page says how many there are."""
 
 MAX_REQUESTS: Final = 200
 """Requests that are shown, chosen in turns, tenant by tenant: who asks much hides nobody else's. Of the others the page
@@ -88,7 +88,8 @@ class AgentView(msgspec.Struct, frozen=True):
 class Totals(msgspec.Struct, frozen=True):
     """Sums of this gateway. ``at`` in milliseconds since 1970; ``agents`` and ``running`` count those too that are not
     shown, as do ``answers``, which agents generate now, of the ``capacity`` that they have for these: a prompt that is
-    ``running`` may have several. Bytes are those of all clients, of bodies alone, but for what watchers are told."""
+    ``running`` may have several. Bytes are those of all clients, and of other gateways that ask for theirs, but for
+    what watchers are told."""
 
     at: int
     version: str
@@ -103,17 +104,22 @@ class Totals(msgspec.Struct, frozen=True):
     incidents: int
     client_sent_bytes: int
     client_received_bytes: int
+    gateway_sent_bytes: int
+    gateway_received_bytes: int
     watchers: int
-    fleet: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One look at all of it, as JSON: agents and requests by their ids, requests with their tenants."""
+    """One look at all of it, as JSON: agents and requests by their ids, requests with their tenants. ``fleet``: what
+    there is to say of other gateways; null where this one is alone. ``running``: the ids of all requests that are, of
+    which not all may be shown."""
 
     totals: bytes
     agents: Mapping[str, bytes]
     requests: Mapping[str, tuple[str, bytes]]
+    fleet: bytes = b"null"
+    running: frozenset[str] = frozenset()
 
 
 def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[str, Any] | None) -> Seen:
@@ -127,7 +133,7 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
     records = [link.record for link in links]
     agents = {link.key: encode(agent_view(link, now - monotonic)) for link in links[:MAX_AGENTS]}
     requests: dict[str, tuple[str, bytes]] = {}
-    for tenant, link, ticket in islice(_in_turns(links[:MAX_AGENTS]), MAX_REQUESTS):
+    for tenant, link, ticket in islice(_in_turns(links), MAX_REQUESTS):
         view = request_view(link, ticket)
         requests[view.id] = tenant, encode(view)
     metrics = desk.metrics
@@ -143,12 +149,14 @@ def seen(desk: Desk, now: float, monotonic: float, watchers: int, fleet: dict[st
         max_waiting=desk.config.max_waiting,
         tokens=metrics.tokens,
         incidents=metrics.incidents.number,
-        client_sent_bytes=metrics.client_sent_bytes,
-        client_received_bytes=metrics.client_received_bytes,
+        client_sent_bytes=metrics.from_clients.sent,
+        client_received_bytes=metrics.from_clients.received,
+        gateway_sent_bytes=metrics.from_gateways.sent,
+        gateway_received_bytes=metrics.from_gateways.received,
         watchers=watchers,
-        fleet=fleet,
     )
-    return Seen(encode(totals), agents, requests)
+    running = frozenset(request_key(link.key, ticket.number) for link in links for _, ticket in link.asked)
+    return Seen(encode(totals), agents, requests, encode(fleet), running)
 
 
 def request_view(link: AgentLink, ticket: Ticket) -> RequestView:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -26,10 +26,10 @@ TICK_S: Final = 0.5
 """How often there is a look, and how often agents say something."""
 
 MAX_WATCHERS: Final = 64
-"""Pages that are open at once."""
+"""Pages that are open at once but for operators', whom clients cannot keep from watching."""
 
 MAX_WATCHERS_OF_CLIENT: Final = 8
-"""Of those, with one key, or from one address where none is asked."""
+"""With one key, or from one address where none is asked, and of operators."""
 
 MAX_UNREAD: Final = 4
 """Events that wait for one of them."""
@@ -92,7 +92,9 @@ class Watching:
             RequestError: too many are open.
         """
         of_party = Counter(self._watchers.values())[party]
-        if len(self._watchers) >= MAX_WATCHERS or of_party >= MAX_WATCHERS_OF_CLIENT:
+        of_clients = sum(not watcher.audience.operator for watcher in self._watchers)
+        full = of_clients >= MAX_WATCHERS and not audience.operator
+        if full or of_party >= MAX_WATCHERS_OF_CLIENT:
             raise too_many("too many pages are open and watch this gateway; close some of them")
         watcher = Watcher(audience)
         self._watchers[watcher] = party
@@ -107,7 +109,8 @@ class Watching:
         """Look, and tell everybody what is new."""
         began = time.perf_counter()
         self._ask(round(TICK_S * 1e3))
-        now, before, marks = self._look(), self._last, self._marks()
+        now, before = self._look(), self._last
+        marks = self._marks(now.requests.keys() | ({} if before is None else before.requests).keys())
         self._last = now
         incidents = self._desk.metrics.incidents
         news = None if before is None else teller(between(before, now, marks, incidents.since(self._incident)))
@@ -136,12 +139,11 @@ class Watching:
     def _look(self) -> Seen:
         return seen(self._desk, time.time(), time.monotonic(), len(self._watchers), self._fleet())
 
-    def _marks(self) -> list[Owned]:
-        return [
-            (passed.tenant, mark_view(request_key(link.key, passed.mark.request), passed))
-            for link in self._desk.roster.links
-            for passed in link.observation.take()
-        ]
+    def _marks(self, shown: Collection[str]) -> list[Owned]:
+        """Those of the requests that are shown, or were a moment ago."""
+        passed = [(link.key, each) for link in self._desk.roster.links for each in link.observation.take()]
+        keyed = [(request_key(key, each.mark.request), each) for key, each in passed]
+        return [(each.tenant, mark_view(key, each)) for key, each in keyed if key in shown]
 
     def _ask(self, every_ms: int) -> None:
         """Have all agents say so often what they do, 0: no more; those that know how to."""

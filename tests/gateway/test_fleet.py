@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,9 @@ from click.testing import CliRunner
 from gateway_reading import read_back
 from redis_here import RedisServer
 
+from gateway import app
 from gateway.config import GatewayConfig
+from gateway.incidents import EVERYBODY, OPERATORS
 from gateway.keys import TENANT_HEADER, TOKEN_HEADER
 from gateway.keys_command import main
 from gateway.registry import line
@@ -84,8 +87,28 @@ async def test_a_request_goes_where_the_agent_is(fleet: Any, connected: Any, cha
         wrong = await one.http.post("/v1/chat/completions", json=chat | {"model": "none"})
         assert wrong.status_code == 404
         state = (await one.http.get("/state")).json()
-        assert state["fleet"]["redis"]["connected"] and len(state["fleet"]["gateways"][0]["agents"]) == 1
+        [other] = state["fleet"]["gateways"]
+        assert state["fleet"]["redis"]["connected"] and other["more_agents"] == 0
+        [device] = other["agents"]
+        assert device["models"] == ["demo/model"] and device["cloud_connected"] is None and device["capacity"] == 8
         assert 'forwarded_total{outcome="answered"} 2' in (await one.http.get("/metrics")).text
+        asked = two.app.state.desk.metrics
+        assert asked.from_gateways.received == len(whole.request.content + streamed.request.content)
+        assert asked.from_gateways.sent == len(whole.content + streamed.content)
+        assert (asked.from_clients.sent, asked.from_clients.received) == (0, 0)
+
+
+async def test_a_page_is_told_of_some_agents_of_each_gateway(
+    fleet: Any, connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of how many more there are."""
+    monkeypatch.setattr(app, "MAX_AGENTS", 1)
+    async with fleet(2) as (one, two), connected(two, name="kitchen"), connected(two, name="shed"):
+        await known(one, 2)
+        async with one.http.stream("GET", "/page/events") as reply:
+            told = await anext(line async for line in reply.aiter_lines() if line.startswith("data: "))
+    [other] = json.loads(told.removeprefix("data: "))["fleet"]["gateways"]
+    assert len(other["agents"]) == other["more_agents"] == 1
 
 
 async def test_a_client_that_leaves_ends_it_there(fleet: Any, connected: Any, chat: Any, scripts: Any) -> None:
@@ -262,14 +285,47 @@ async def test_a_gateway_that_cannot_be_reached_costs_nobody_an_answer(
         dead = httpx.URL(two.url).port
         blob = server.client.get(GATEWAY + peers(one)[0].id)
         assert blob is not None and dead is not None
-        registry = one.roster._registry
-        registry.peers = tuple(
-            type(peer)(peer.id, "http://127.0.0.1:9", peer.agents, peer.waiting) for peer in registry.peers
-        )
-        registry._heard = {id: (data, registry.peers[0]) for id, (data, _) in registry._heard.items()}
-        registry._beating.cancel()
+        elsewhere(one, "http://127.0.0.1:9")
         replies = [await one.http.post("/v1/chat/completions", json=chat) for _ in range(4)]
         assert [each.status_code for each in replies] == [200] * 4 and len(mine.asked) == 4
+        assert lost_at(one) == [("http://127.0.0.1:9", EVERYBODY, 1)]
+
+
+def elsewhere(gateway: Any, url: str) -> None:
+    """Have it take the other gateway for one at this address from now on."""
+    registry = gateway.roster._registry
+    [peer] = registry.peers
+    registry.peers = (type(peer)(peer.id, url, peer.agents, peer.waiting),)
+    registry._heard = {id: (data, registry.peers[0]) for id, (data, _) in registry._heard.items()}
+    registry._beating.cancel()
+
+
+def lost_at(gateway: Any) -> list[tuple[str, str, int]]:
+    """The gateways that it has lost, who is told, and how often."""
+    told = gateway.app.state.desk.metrics.incidents.since(0)
+    return [(each.who, each.whose, each.times) for each in told if each.kind == "gateway_lost"]
+
+
+async def test_an_answer_that_breaks_off_elsewhere_is_told(fleet: Any, connected: Any, chat: Any) -> None:
+    """To whom it was for, as an error of the stream and among what went wrong."""
+
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\ndata:\r\n")
+        await writer.drain()
+        writer.close()
+
+    dying = await asyncio.start_server(begin, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{dying.sockets[0].getsockname()[1]}"
+    async with dying, fleet(2, api_keys="one") as (one, two), connected(two):
+        await known(one, 1)
+        elsewhere(one, url)
+        headers = {"authorization": "Bearer one"}
+        reply = await one.http.post("/v1/chat/completions", json=chat | {"stream": True}, headers=headers)
+        assert '"code":"upstream_lost"' in reply.text
+        await one.until(lambda: lost_at(one))
+        [(who, whose, times)] = lost_at(one)
+        assert (who, times) == (url, 1) and whose not in (EVERYBODY, OPERATORS, "")
 
 
 async def test_a_gateway_that_drains_is_left_alone(fleet: Any, connected: Any, chat: Any) -> None:

@@ -22,7 +22,10 @@ def test_the_same_again_is_one_more() -> None:
     assert (ones.times, ones.whose, shed.times) == (1, "one", 4)
     incidents.note(1020.0 + TOGETHER_S + 1, "lost", "kitchen", "others go on")
     *others, again = incidents.since(0)
-    assert [each.who for each in others] == ["kitchen", "shed"] and (again.times, again.id) == (1, again.number)
+    assert [each.who for each in others] == ["kitchen", "kitchen", "shed"] and others[0] == kitchen
+    assert (again.times, again.id) == (1, again.number)
+    incidents.note(1020.0 + TOGETHER_S + 2, "lost", "kitchen", "others go on")
+    assert incidents.since(0)[-1].times == 2 and len(incidents.since(0)) == 4
 
 
 def test_only_what_is_newer_is_told() -> None:
@@ -47,7 +50,7 @@ def test_they_are_bounded_and_requests_wash_no_device_away(whose: str) -> None:
         incidents.note(2.0, f"code {number}", "", "refused", whose)
     kept = incidents.since(0)
     assert len(kept) == MAX_INCIDENTS + 1 and kept[0].whose == EVERYBODY and kept[0].who == "k" * MAX_WHO
-    assert kept[1].kind == f"code {2 * MAX_INCIDENTS}"
+    assert kept[1].kind == f"code {2 * MAX_INCIDENTS}" and len(incidents._last) == len(kept)
 
 
 def group(*states: str, formed: bool = True) -> GroupReport:

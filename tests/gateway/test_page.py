@@ -6,13 +6,15 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from statistics import median
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from gateway.config import GatewayConfig
+from gateway.key_book import NOBODY
 from gateway.page import routes, view, watching
 from gateway.page.changes import Audience
 from gateway.page.watching import MAX_UNREAD, MAX_WATCHERS_OF_CLIENT, TICK_S, Watcher
@@ -86,7 +88,7 @@ async def test_an_idle_gateway(gateway: Any, agent: Any) -> None:
     """Its device, and sums; nobody asks anything."""
     told = await first(gateway)
     assert told["operator"] is False and told["requests"] == [] and told["marks"] == []
-    assert told["totals"]["agents"] == 1 and told["totals"]["running"] == 0 and told["totals"]["fleet"] is None
+    assert told["totals"]["agents"] == 1 and told["totals"]["running"] == 0 and told["fleet"] is None
     [device] = told["agents"]
     assert (device["name"], device["models"], device["writes"]) == ("scripted", ["demo/model"], ["demo/model"])
     assert device["capacity"] == 8 and device["tells"] is False and device["wires"] == []
@@ -215,6 +217,27 @@ async def test_who_asks_much_hides_nobody_elses_requests(
     assert shown == {"one": 1, "two": 1}
 
 
+async def test_requests_of_all_devices_are_shown(
+    gateway: Any, connected: Any, scripts: Any, chat: Any, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those too that have no card; and of chunks and rounds those of requests that are shown. One that makes way for
+    another's is hidden, and not over."""
+    monkeypatch.setattr(view, "MAX_AGENTS", 0)
+    async with connected(gateway, scripts.hang, observable=True) as agent, page(gateway) as events:
+        tasks = [await hanging(gateway, chat, "") for _ in range(2)]
+        told = await until(events, lambda data: len(data.get("requests", ())) == 2 or data["totals"]["running"] == 2)
+        assert told[-1]["totals"]["agents"] == 1 and not told[-1].get("agents")
+        monkeypatch.setattr(view, "MAX_REQUESTS", 1)
+        hidden = (await until(events, lambda data: data.get("requests_hidden")))[-1]
+        assert len(hidden["requests_hidden"]) == 1 and "requests_gone" not in hidden
+        await until(events, lambda data: "requests" not in data)
+        agent.post(Observed("1", "hat", [], [Mark(each.request, "round", 0, 1000, 1) for each in agent.asked], []))
+        [mark] = (await until(events, lambda data: data.get("marks")))[-1]["marks"]
+        assert mark[0] not in hidden["requests_hidden"]
+        for task in tasks:
+            task.cancel()
+
+
 async def test_sums_are_of_one_unit(
     gateway: Any, connected: Any, scripts: Any, chat: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +259,8 @@ async def test_sums_are_of_one_unit(
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [
-        ({}, 401, "invalid_api_key"),
+        ({"host": "evil.test"}, 403, "forbidden_origin"),
+        ({"sec-fetch-site": "cross-site"}, 403, "forbidden_origin"),
         (shows("three"), 401, "invalid_api_key"),
         (shows("devices"), 401, "invalid_api_key"),
         (shows("one") | {"origin": "http://evil.test"}, 403, "forbidden_origin"),
@@ -257,6 +281,15 @@ async def test_who_may_watch(serving: Any, headers: dict[str, str], status: int,
         assert (await gateway.http.post("/page/events", headers=shows("one"))).status_code == 405
 
 
+async def test_who_shows_nothing_is_asked_for_a_key(serving: Any) -> None:
+    """Which is no error, and no refusal that anybody counts; nothing else is told."""
+    async with serving(GatewayConfig(api_keys="one", operator_token="boss")) as gateway:
+        reply = await gateway.http.get("/page/events")
+        assert (reply.status_code, reply.text) == (200, "event: key\ndata: {}\n\n")
+        assert (await first(gateway, "boss"))["totals"]["incidents"] == 0
+        assert "trilby_request_failures_total{" not in (await gateway.http.get("/metrics")).text
+
+
 async def test_pages_are_bounded(serving: Any) -> None:
     """By key; another key still has its own, and a page that is closed makes room."""
     async with serving(GatewayConfig(api_keys="one,two")) as gateway:
@@ -270,6 +303,41 @@ async def test_pages_are_bounded(serving: Any) -> None:
             await each.__aexit__(None, None, None)
         await gateway.until(lambda: not gateway.app.state.watching._watchers)
         assert (await first(gateway, "one"))["totals"]["watchers"] == 1
+
+
+async def test_clients_keep_no_operator_from_watching(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them together have so many pages, and operators some of their own, which take no client's place."""
+    monkeypatch.setattr(watching, "MAX_WATCHERS", 2)
+    async with (
+        serving(GatewayConfig(api_keys="one,two,three", operator_token="boss")) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        for key in ("boss", "one", "two"):
+            await stack.enter_async_context(page(gateway, key))
+        assert (await gateway.http.get("/page/events", headers=shows("three"))).status_code == 429
+        for _ in range(MAX_WATCHERS_OF_CLIENT - 1):
+            await stack.enter_async_context(page(gateway, "boss"))
+        assert (await gateway.http.get("/page/events", headers=shows("boss"))).status_code == 429
+
+
+async def test_a_page_that_takes_nothing_is_closed(serving: Any, quick: None) -> None:
+    """Where its connection takes no more, for as long as clients have to read."""
+
+    async def full(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def silent() -> Any:
+        await asyncio.Event().wait()
+
+    async with serving(GatewayConfig(client_within_s=0.1)) as gateway:
+        state, here = {"tenant": "", "operator": False, "key": NOBODY}, gateway.app.state.watching
+        request = Request({"type": "http", "headers": [], "state": state})
+        stream = routes.EventStream(gateway.app.state.desk, here, request)
+        telling = asyncio.create_task(stream(request.scope, silent, full))
+        await gateway.until(lambda: here._watchers)
+        await asyncio.wait_for(telling, 20)
+        assert not here._watchers
 
 
 async def test_who_reads_too_slowly_is_told_all_of_it_anew() -> None:
@@ -381,4 +449,4 @@ async def test_a_page_shows_its_key_again_now_and_then(
     monkeypatch.setattr(routes, "RENEWED_S", 0.1)
     async with page(gateway) as events:
         names = [name async for name, _ in events]
-    assert names[0] == "whole"
+    assert names[0] == "whole" and names[-1] == "again"

@@ -46,9 +46,18 @@ def test_what_has_changed(audience: Audience, requests: Any, gone: Any, marks: A
     assert all("whose" not in each for each in data["incidents"])
 
 
+def test_what_is_hidden_is_not_over() -> None:
+    """Where others are shown in its place it goes on."""
+    now = Seen(NOW.totals, NOW.agents, NOW.requests, running=frozenset({"1", "2", "3"}))
+    _, data = told(between(BEFORE, now, (), ()).told(Y))
+    assert data["requests_hidden"] == ["2"] and "requests_gone" not in data
+
+
 def test_nothing_new_is_next_to_nothing() -> None:
     """Sums alone."""
     assert told(between(NOW, NOW, (), ()).told(BOSS)) == ("change", {"operator": True, "totals": "now"})
+    alone = Seen(NOW.totals, NOW.agents, NOW.requests, b'"alone"')
+    assert told(between(NOW, alone, (), ()).told(BOSS))[1] == {"operator": True, "totals": "now", "fleet": "alone"}
 
 
 def test_all_there_is() -> None:
@@ -71,10 +80,15 @@ def test_an_agent_is_believed_of_requests_that_it_was_sent() -> None:
     assert observation.last == said and observation.of(1) == said.requests[0]
     [passed] = observation.take()
     assert (passed.tenant, passed.at, passed.mark) == ("x", 99.5, said.marks[0]) and observation.take() == []
-    for number in range(2, REMEMBERED + 2):
+    observation.began(2, "y")
+    observation.ended(2)
+    for number in range(3, REMEMBERED + 3):
+        observation.heard(said, 101.0)
+        assert [each.mark.request for each in observation.take()] == [1, 2]
         observation.began(number, "y")
+        observation.ended(number)
     observation.heard(said, 101.0)
-    assert [each.mark.request for each in observation.take()] == [2]
+    assert [each.mark.request for each in observation.take()] == [1]  # However many came behind it, it is not over.
     observation.forget()
     assert observation.last is None and observation.every_ms == 0 and observation.of(1) is None
 

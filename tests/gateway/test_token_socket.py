@@ -45,6 +45,16 @@ class Talk:
         return messages
 
 
+async def test_its_bytes_are_those_of_a_client(gateway: Any, agent: Any, talk: Any, chat: Any) -> None:
+    """Of its messages, either way; what goes over the device's link is none of it."""
+    clients = gateway.app.state.desk.metrics.from_clients
+    asked, told = json.dumps(chat | {"user": "Åsa"}, ensure_ascii=False), 0
+    await talk.say(asked)
+    while '"done"' not in (heard := await talk.socket.recv()):
+        told += len(heard.encode())
+    assert (clients.received, clients.sent) == (len(asked.encode()), told + len(heard.encode()))
+
+
 async def test_a_chat_from_accepted_to_done(gateway: Any, agent: Any, talk: Any, chat: Any) -> None:
     """One message for each delta, usage always."""
     await talk.say(chat)

@@ -109,5 +109,6 @@ async def test_a_key_is_asked_for(tmp_path: Path) -> None:
                 ]
                 await page.click("#theme")
                 assert await page.evaluate("document.documentElement.dataset.theme") == "light"
+                assert len(looked.errors) == 1 and "401" in looked.errors[0]  # The wrong key's.
         finally:
             await asyncio.to_thread(lambda: started.__exit__(None, None, None))

@@ -78,17 +78,26 @@ export class Answer {
       for (const phase of PHASES) spent[phase] += timings?.[`${phase}_ms`] ?? 0;
     }
     const told = PHASES.reduce((all, phase) => all + spent[phase], 0);
-    if (!told) return;
+    if (!told) spent.whole = took; // Without a cloud there is nothing to tell apart.
     const whole = Math.max(took, told);
-    for (const phase of PHASES) {
-      const part = el("i", { class: phase });
-      part.style.width = `${(100 * spent[phase]) / whole}%`;
+    if (!whole) return;
+    const parts = told ? PHASES : ["whole"];
+    const words = (part) => `${ms(spent[part])} ${WHERE[part] ?? this.place()}`;
+    for (const name of parts) {
+      const part = el("i", { class: name });
+      part.style.width = `${(100 * spent[name]) / whole}%`;
       this.time.append(part);
-      this.split.append(el("li", {}, el("i", { class: `sw ${phase}` }), ` ${ms(spent[phase])} ${WHERE[phase]}`));
+      this.split.append(el("li", {}, el("i", { class: `sw ${name}` }), ` ${words(name)}`));
     }
-    if (whole - told > 1) this.split.append(el("li", { text: `${ms(whole - told)} before and between` }));
-    this.time.setAttribute("aria-label", PHASES.map((phase) => `${ms(spent[phase])} ${WHERE[phase]}`).join(", "));
+    if (told && whole - told > 1) this.split.append(el("li", { text: `${ms(whole - told)} before and between` }));
+    this.time.setAttribute("aria-label", parts.map(words).join(", "));
     this.time.hidden = this.split.hidden = false;
+  }
+
+  // Where all of it was computed, where no cloud had part in it.
+  place() {
+    if (this.agent?.group) return "in the group";
+    return this.agent?.mode === "local" ? "on the device" : "in rounds, nobody says where";
   }
 
   walk(event) {

@@ -6,14 +6,18 @@ import { Feed } from "./feed.js";
 import { Fleet } from "./fleet.js";
 import { Flight } from "./flight.js";
 import { Keys } from "./keys.js";
+import { Models } from "./models.js";
 import { Now } from "./now.js";
 import { Store } from "./store.js";
 import { setUpTheme } from "./theme.js";
 import { Failures, Wires } from "./wires.js";
 
+const HIDDEN_MS = 30_000; // A browser has six connections to a gateway for all its tabs.
+
 const store = new Store();
 const keys = new Keys(() => feed.start());
-const chat = new Chat({ key: () => keys.chat, refused: (why) => keys.ask("chat", why) });
+const models = new Models((operator) => (operator && keys.chat === keys.watch ? null : keys.chat));
+const chat = new Chat({ key: () => keys.chat, models, refused: (why) => keys.ask("chat", why) });
 const parts = [
   new Now(byId("now")),
   new Flight(byId("requests"), byId("flight-note")),
@@ -22,13 +26,20 @@ const parts = [
   new Failures(byId("failures")),
   chat,
 ];
-const feed = new Feed({ key: () => keys.watch, told, state, refused });
+const feed = new Feed({ key: () => keys.watch, told, lost, refused });
 
 let due = false;
 
 function told(name, data) {
   store.take(name, data);
   state(data.totals.draining ? "warns" : "live", data.totals.draining ? "the gateway drains" : "live");
+  showSoon();
+}
+
+// What is shown is from before, until more is told.
+function lost(word, text) {
+  store.live = false;
+  state(word, text);
   showSoon();
 }
 
@@ -50,11 +61,21 @@ function showSoon() {
 }
 
 function state(word, text) {
+  setAttribute(document.body, "data-told", store.live ? "now" : "before");
   setAttribute(byId("live"), "data-state", word);
   setText(byId("live"), text);
 }
 
-document.addEventListener("visibilitychange", showSoon);
+let hidden = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hidden);
+  if (document.hidden) {
+    hidden = setTimeout(() => feed.pause(), HIDDEN_MS);
+  } else {
+    feed.resume();
+    showSoon();
+  }
+});
 window.addEventListener("resize", showSoon);
 document.addEventListener("keydown", (event) => {
   // Elsewhere the key closes a window or a list, or takes back what an input method has begun.

@@ -8,11 +8,12 @@ const ID_CHARACTERS = 12; // of a request's id that the gateway tells
 const NEAR_END = 40;
 
 export class Chat {
-  // key(): the API key to show; refused(why): another one is needed.
-  constructor({ key, refused }) {
-    Object.assign(this, { key, refused });
+  // key(): the API key to show; models: those that it may ask; refused(why): another key is needed.
+  constructor({ key, models, refused }) {
+    Object.assign(this, { key, models, refused });
     this.turns = [];
     this.agents = [];
+    this.peers = 0; // other gateways
     this.running = null;
     this.answer = null;
     this.talk = byId("talk");
@@ -39,8 +40,8 @@ export class Chat {
   // The models and drafters that there are, and which device works on the answer.
   show(store) {
     const agents = (this.agents = [...store.agents.values()]);
-    const models = new Set(agents.flatMap((agent) => agent.writes));
-    options(this.model, new Map([...models].map((name) => [name, name])), this.wishes.get(this.model), "no model");
+    this.peers = store.peers.length;
+    options(this.model, new Map(this.models.of(store).map((name) => [name, name])), this.wishes.get(this.model), "no model");
     const drafters = new Set(agents.flatMap((agent) => agent.drafts).filter((name) => name !== "none"));
     const drafts = new Map([["", "as usual"], ["none", "none"], ...[...drafters].map((name) => [name, name])]);
     options(this.draft, drafts, this.wishes.get(this.draft));
@@ -52,8 +53,10 @@ export class Chat {
     if (this.answer.agent) this.answer.agent = store.agents.get(this.answer.agent.id) ?? this.answer.agent;
   }
 
-  // The device that has to answer: an answer can be whole before the page is told who works on it.
+  // The device that has to answer: an answer can be whole before the page is told who works on it. With other gateways
+  // nobody has to: they are sent requests, too.
   onlyAgent() {
+    if (this.peers) return null;
     const able = this.agents.filter((agent) => agent.writes.includes(this.model.value));
     return able.length === 1 ? able[0] : null;
   }

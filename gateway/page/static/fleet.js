@@ -2,7 +2,7 @@
 
 import { el, Keyed, setAttribute, setText } from "./dom.js";
 import { load } from "./now.js";
-import { count, ms, percent, plural, rate, span } from "./words.js";
+import { asOf, count, ms, numbered, percent, plural, rate, span } from "./words.js";
 
 export class Fleet {
   constructor(root, note) {
@@ -14,12 +14,14 @@ export class Fleet {
     const items = [];
     for (const agent of store.agents.values()) items.push([`device ${agent.id}`, device(agent, store.now)]);
     for (const cloud of store.clouds()) items.push([`cloud ${cloud.id}`, cloudCard(store, cloud)]);
-    for (const gateway of store.totals.fleet?.gateways ?? []) items.push([`gateway ${gateway.url}`, gatewayCard(gateway)]);
+    for (const gateway of store.peers) items.push([`gateway ${gateway.url}`, gatewayCard(gateway)]);
     this.cards.show(items);
     const hidden = store.totals.agents - store.agents.size;
     const more = hidden > 0 ? `, ${count(hidden)} more are not shown` : "";
-    const redis = store.totals.fleet && !store.totals.fleet.redis.connected ? "; redis is gone, serving goes on from memory" : "";
-    setText(this.note, store.totals.agents ? `${plural(store.totals.agents, "device")}${more}${redis}` : "no device is connected");
+    const here = store.peers.length ? " at this gateway" : "";
+    const redis = store.fleet && !store.fleet.redis.connected ? "; redis is gone, serving goes on from memory" : "";
+    const devices = store.totals.agents ? plural(store.totals.agents, "device") : "no device is connected";
+    setText(this.note, `${devices}${here}${more}${redis}${asOf(store)}`);
   }
 }
 
@@ -50,11 +52,14 @@ function device(agent, now) {
   return { title: agent.name, kind: "device", health: health(agent), lines, bars, members };
 }
 
+const CLOUDS = { draining: "stops soon", refused: "refuses it" };
+
 function health(agent) {
   if (agent.draining) return ["warn", "stops soon"];
   if (agent.cloud === false) return ["bad", agent.group ? "its group is not formed" : "no cloud"];
   if (agent.group && !agent.group.formed) return ["warn", "its group is being formed"];
-  if (agent.wires.some((wire) => wire.state !== "ready")) return ["warn", "one of its clouds is away"];
+  const { state } = agent.wires.find((wire) => wire.state !== "ready") ?? {};
+  if (state) return ["warn", `one of its clouds ${CLOUDS[state] ?? `is ${state}`}`];
   return ["good", "well"];
 }
 
@@ -78,9 +83,28 @@ function cloudCard(store, cloud) {
   return { title: cloud.name, kind: "cloud", health: [well ? "good" : worst, words], lines, bars, members: [] };
 }
 
-function gatewayCard(gateway) {
-  const members = gateway.agents.map((each) => [each.name, `${count(each.running)} of ${count(each.capacity)}${each.draining ? ", stops soon" : ""}`]);
-  return { title: gateway.url, kind: "gateway", health: ["good", "well"], lines: [`${plural(gateway.waiting, "request")} waiting`], bars: [], members };
+function gatewayCard({ url, waiting, agents, more_agents: more }) {
+  const lines = [`${plural(waiting, "request")} waiting`];
+  if (more) lines.push(`${count(more)} more of its devices are not shown`);
+  const members = agents.map((each) => {
+    const { name, mode, formed } = each.group ?? {};
+    const group = name && `group ${name}, ${mode}${formed ? "" : ", not formed"}`;
+    const does = [`${count(each.running)} of ${count(each.capacity)}`, ...each.models, group, ...hindrances(each)];
+    return [each.name, does.filter(Boolean).join(", ")];
+  });
+  return { title: url, kind: "gateway", health: gatewayHealth(agents), lines, bars: [], members };
+}
+
+function gatewayHealth(agents) {
+  const well = agents.filter((each) => !hindrances(each).length).length;
+  if (!agents.length) return ["warn", "no device is connected to it"];
+  if (!well) return ["bad", "none of its devices can answer"];
+  return well === agents.length ? ["good", "well"] : ["warn", `${count(well)} of its ${count(agents.length)} devices can answer`];
+}
+
+// Why another gateway's device answers nothing new, or nothing at all.
+function hindrances({ draining, cloud_connected: cloud, group }) {
+  return [draining && "stops soon", cloud === false && (group ? "waits for its group" : "no cloud")].filter(Boolean);
 }
 
 class Card {
@@ -105,7 +129,8 @@ class Card {
     setText(this.health, words);
     this.lineParts.show(lines.filter(Boolean).map((line, at) => [at, line]));
     this.barParts.show(bars.map((bar) => [bar[0], bar]));
-    this.memberParts.show(members.map((member) => [member[0], member]));
+    const names = numbered(members.map(([name]) => name)); // A device may have two connections to one address.
+    this.memberParts.show(members.map(([, does], at) => [names[at], [names[at], does]]));
     this.members.hidden = !members.length;
   }
 }

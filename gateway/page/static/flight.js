@@ -2,7 +2,7 @@
 
 import { cleared, colour, el, Keyed, setAttribute, setText } from "./dom.js";
 import { WINDOW_MS } from "./store.js";
-import { count, ms, percent, plural, rate } from "./words.js";
+import { asOf, count, ms, percent, plural, rate } from "./words.js";
 
 const DOING = { reads: "reads the prompt", waits: "waits", prefills: "prefills", generates: "generates" };
 const TALLEST = 8; // rows of a round that fill the lane
@@ -24,7 +24,8 @@ export class Flight {
     const { running } = store.totals;
     const own = store.operator ? "" : ": each client sees its own";
     const shown = running > open ? `${count(open)} of ${count(running)} shown${own}` : plural(open, "request");
-    setText(this.note, open || running ? shown : "nobody asks anything just now");
+    const nobody = `nobody asks ${store.peers.length ? "this gateway's devices " : ""}anything just now`;
+    setText(this.note, (open || running ? shown : nobody) + asOf(store));
   }
 }
 
@@ -59,18 +60,20 @@ class Row {
     setText(this.tokens, request.tokens ? `${count(request.tokens)}${request.over === null && speed ? ` · ${rate(speed)}/s` : ""}` : "–");
     setText(this.drafts, request.drafted ? `${percent(request.accepted, request.drafted)} of ${count(request.drafted)}` : "–");
     setText(this.first, ms(request.ttft_ms));
-    this.draw(request.marks, store.now, size);
+    const known = Math.max(0, Math.min(WINDOW_MS, store.now - request.since));
+    this.draw(request.marks, store.now, known, size);
     const chunks = request.marks.filter((mark) => mark.kind === "chunk").length;
-    setAttribute(this.canvas, "aria-label", `${plural(chunks, "chunk")} and ${plural(request.marks.length - chunks, "round")} in the last 20 seconds`);
+    setAttribute(this.canvas, "aria-label", `${plural(chunks, "chunk")} and ${plural(request.marks.length - chunks, "round")} in the last ${Math.round(known / 1000)} seconds`);
   }
 
-  draw(marks, now, size) {
+  // The line is as long as what is known: where very many rounds came, that may be less than the lane shows.
+  draw(marks, now, known, size) {
     const paper = cleared(this.canvas, size);
     if (!paper) return;
     const { context, width, height } = paper;
     const scale = width / WINDOW_MS;
     context.fillStyle = colour("line");
-    context.fillRect(0, height - 1, width, 1);
+    context.fillRect(width - known * scale, height - 1, known * scale, 1);
     for (const mark of marks) {
       const wide = Math.max(LEAST_WIDTH, mark.took * scale - 0.5);
       const left = width - (now - mark.end) * scale - wide;

@@ -20,11 +20,12 @@ export class Keys {
     this.text = byId("key-text");
     byId("key").addEventListener("click", () => this.ask("watch"));
     byId("key-close").addEventListener("click", () => this.dialog.close());
-    byId("key-forget").addEventListener("click", () => this.keep(""));
+    byId("key-forget").addEventListener("click", () => this.forget());
     byId("key-form").addEventListener("submit", (event) => {
       event.preventDefault();
       const key = this.text.value.trim();
-      if (UNSENDABLE.test(key)) this.ask(this.kind, "That cannot be a key: it has characters that no header can have.");
+      if (!key) this.dialog.close(); // Nothing is forgotten but by the button for that.
+      else if (UNSENDABLE.test(key)) this.ask(this.kind, "That cannot be a key: it has characters that no header can have.");
       else this.keep(key);
     });
   }
@@ -45,10 +46,17 @@ export class Keys {
     this.text.focus();
   }
 
+  // Who shows another key for watching is another, and does not chat with the one of before.
   keep(key) {
-    if (key) this.kept.set(NAMES[this.kind], key);
-    else Object.values(NAMES).forEach((name) => this.kept.forget(name));
+    if (this.kind === "watch") this.kept.forget(NAMES.chat);
+    this.kept.set(NAMES[this.kind], key);
     this.dialog.close();
-    if (this.kind === "watch" || !key) this.changed();
+    if (this.kind === "watch") this.changed();
+  }
+
+  forget() {
+    Object.values(NAMES).forEach((name) => this.kept.forget(name));
+    this.dialog.close();
+    this.changed();
   }
 }

@@ -17,6 +17,7 @@ function figures(store) {
   const { totals } = store;
   const agents = [...store.agents.values()];
   const clouds = store.clouds().filter((cloud) => cloud.figures).map((cloud) => load(store, cloud));
+  const here = store.peers.length ? " at this gateway" : "";
   let drafted = sum(agents, "proposed");
   let kept = sum(agents, "accepted");
   for (const request of store.requests.values()) {
@@ -25,8 +26,8 @@ function figures(store) {
     kept += request.accepted;
   }
   const found = [
-    { name: "Answers now", value: totals.answers, text: count(totals.answers), more: totals.capacity ? `of ${count(totals.capacity)}` : "" },
-    { name: "Waiting", value: totals.waiting, text: count(totals.waiting), more: `of ${count(totals.max_waiting)}` },
+    { name: "Answers now", value: totals.answers, text: count(totals.answers), more: totals.capacity ? `of ${count(totals.capacity)}${here}` : "" },
+    { name: "Waiting", value: totals.waiting, text: count(totals.waiting), more: `of ${count(totals.max_waiting)}${here}` },
   ];
   const tokens = store.rate("tokens", totals.tokens);
   found.push({ name: "Tokens a second", value: tokens, text: rate(tokens), more: "" });
@@ -39,7 +40,7 @@ function figures(store) {
     found.push({ name: "Cloud in steps", value: busy, text: percent(busy, 1), more: `${rate(rows)} rows a step`, most: 1 });
     found.push({ name: "KV pages in use", value: pages ? used / pages : 0, text: percent(used, pages), more: `of ${count(pages)}`, most: 1 });
   }
-  found.push({ name: "Incidents so far", value: totals.incidents, text: count(totals.incidents), more: "" });
+  found.push({ name: "Incidents so far", value: totals.incidents, text: count(totals.incidents), more: store.operator ? "" : "of all clients" });
   return found;
 }
 

@@ -3,15 +3,18 @@
 export const WINDOW_MS = 20_000; // of the timeline
 const RATE_MS = 4_000; // over which rates are means
 const OVER_MS = 4_000; // for which a request that is over is still shown
-const MAX_MARKS = 400; // of one request
+const MAX_MARKS = 2000; // of one request: a hundred rounds a second
+const MAX_ALL_MARKS = 60_000; // of all, each of which may have as many
 const MAX_INCIDENTS = 100;
 const HISTORY = 60;
 const STALE_MS = 60_000; // after which a rate that nobody has asked for is forgotten
 
 export class Store {
   constructor() {
+    this.live = false; // What is known is what the gateway does now.
     this.operator = false;
     this.totals = null;
+    this.fleet = null; // What is told of other gateways, where there are any.
     this.agents = new Map();
     this.requests = new Map();
     this.incidents = new Map();
@@ -20,13 +23,20 @@ export class Store {
     this.pruned = 0;
   }
 
+  // Other gateways: any of them may be sent what this one is asked.
+  get peers() {
+    return this.fleet?.gateways ?? [];
+  }
+
   get now() {
     return this.totals ? this.totals.at : 0;
   }
 
   take(name, data) {
+    this.live = true;
     this.operator = data.operator;
     this.totals = data.totals;
+    if (data.fleet !== undefined) this.fleet = data.fleet;
     const now = this.now;
     if (name === "whole") this.startOver(data);
     for (const agent of data.agents ?? []) this.agents.set(agent.id, agent);
@@ -36,6 +46,7 @@ export class Store {
       const request = this.requests.get(id);
       if (request) request.over = now;
     }
+    for (const id of data.requests_hidden ?? []) this.requests.delete(id); // It goes on, and others are shown.
     for (const [id, kind, end, took, rows, accepted] of data.marks ?? []) {
       this.requests.get(id)?.marks.push({ kind, end, took, rows, accepted });
     }
@@ -56,7 +67,8 @@ export class Store {
 
   request(told) {
     const known = this.requests.get(told.id);
-    this.requests.set(told.id, { ...told, marks: known?.marks ?? [], over: null });
+    const { marks, since } = known ?? { marks: [], since: 0 }; // Since then all marks are kept.
+    this.requests.set(told.id, { ...told, marks, since, over: null });
   }
 
   incident(told) {
@@ -73,8 +85,10 @@ export class Store {
         this.rates.delete(`tokens ${id}`);
         continue;
       }
-      const marks = request.marks;
-      let old = Math.max(0, marks.length - MAX_MARKS);
+      const { marks } = request;
+      const most = Math.min(MAX_MARKS, Math.floor(MAX_ALL_MARKS / this.requests.size));
+      let old = Math.max(0, marks.length - most);
+      if (old) request.since = marks[old - 1].end;
       while (old < marks.length && Math.abs(now - marks[old].end) > WINDOW_MS) old += 1;
       if (old) marks.splice(0, old);
     }
@@ -96,10 +110,13 @@ export class Store {
     return now > at ? ((number - first) * 1000) / (now - at) : 0;
   }
 
-  // The last values of a figure, once for each time that something was told.
+  // The last values of a figure, once for each time that something was told, however often it is drawn.
   remember(name, number) {
-    let seen = this.history.get(name);
-    if (!seen) this.history.set(name, (seen = []));
+    let known = this.history.get(name);
+    if (!known) this.history.set(name, (known = { at: null, seen: [] }));
+    const { at, seen } = known;
+    if (at === this.now) return seen;
+    known.at = this.now;
     seen.push(number);
     if (seen.length > HISTORY) seen.shift();
     return seen;

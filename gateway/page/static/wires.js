@@ -1,7 +1,7 @@
 // Bytes on each wire, and what went wrong.
 
 import { el, Keyed, setText } from "./dom.js";
-import { bytes, clock, ms } from "./words.js";
+import { bytes, clock, ms, numbered } from "./words.js";
 
 export class Wires {
   constructor(body) {
@@ -16,12 +16,15 @@ export class Wires {
 function wires(store) {
   const { totals } = store;
   const found = [{ key: "clients", name: "gateway – clients", out: totals.client_sent_bytes, back: totals.client_received_bytes, rtt: null }];
+  if (store.peers.length) {
+    found.push({ key: "gateways", name: "gateway – gateways that ask it", out: totals.gateway_sent_bytes, back: totals.gateway_received_bytes, rtt: null });
+  }
   for (const agent of store.agents.values()) {
     found.push({ key: agent.id, name: `gateway – ${agent.name}`, out: agent.sent_bytes, back: agent.received_bytes, rtt: agent.rtt_ms, waits: agent.waiting_bytes });
-    for (const wire of agent.wires) {
-      const other = wire.to === "members" ? "its group" : wire.to;
-      found.push({ key: `${agent.id} ${wire.to}`, name: `${agent.name} – ${other}`, out: wire.sent_bytes, back: wire.received_bytes, rtt: wire.rtt_ms });
-    }
+    const ends = numbered(agent.wires.map((wire) => (wire.to === "members" ? "its group" : wire.to)));
+    agent.wires.forEach((wire, at) => {
+      found.push({ key: `${agent.id} ${ends[at]}`, name: `${agent.name} – ${ends[at]}`, out: wire.sent_bytes, back: wire.received_bytes, rtt: wire.rtt_ms });
+    });
   }
   return found;
 }
@@ -48,6 +51,7 @@ const KINDS = {
   device_draining: "device stopped",
   cloud_lost: "cloud out of reach",
   cloud_back: "cloud back",
+  gateway_lost: "gateway out of reach",
   group_lost: "group broken",
   group_back: "group formed again",
   member_lost: "member gone",

@@ -33,12 +33,30 @@ export function rate(number) {
   return number < 10 ? number.toFixed(1) : count(number);
 }
 
+// The time of day, behind the day where it is not today. hourCycle, since hour12: false makes 24:05 of five past midnight.
 export function clock(at) {
-  return new Date(at).toLocaleTimeString([], { hour12: false });
+  const when = new Date(at);
+  const time = when.toLocaleTimeString([], { hourCycle: "h23", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  if (when.toDateString() === new Date().toDateString()) return time;
+  return `${when.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
+}
+
+// Where what is shown is no longer what is: of when it is.
+export function asOf(store) {
+  return store.live ? "" : `, as of ${clock(store.now)}`;
 }
 
 export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}
+
+// Names told apart: the second of a name is "name (2)".
+export function numbered(names) {
+  const times = new Map();
+  return names.map((name) => {
+    times.set(name, (times.get(name) ?? 0) + 1);
+    return times.get(name) > 1 ? `${name} (${times.get(name)})` : name;
+  });
 }
 
 function trimmed(number) {
