@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import product
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
 from oracle import prompt_for
-from samples import sample
 from tiny_models import built
 
 from device_agent.chain.chain import Chain
@@ -30,9 +28,9 @@ from split_model.sampling import SamplingParams, probabilities
 from split_model.slices import whole
 from split_model.stack import Embedding, Head, Stack
 
-TEXTS, TOKENS = 1500, 3
+TEXTS, TOKENS = 4000, 3
 FEWEST = 5
-PARAMS = SamplingParams(temperature=0.7, top_k=3)
+PARAMS = SamplingParams(temperature=0.4, top_k=3)
 SETTINGS = DraftSettings(draft_length="fixed", draft_threshold=0.0, draft_cap=3)
 
 
@@ -79,9 +77,9 @@ def chance_of(counts: Counter[tuple[int, ...]], path: Path, prompt: tuple[int, .
     return float(torch.special.gammaincc(torch.tensor((len(cells) - 1) / 2).double(), torch.tensor(statistic / 2)))
 
 
-@pytest.mark.parametrize(
-    ("rule", "kind"), sample(product(("rejection", "block"), ("silent", "flatter", "both")), "block-both")
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("kind", ["silent", "flatter", "both"])
 async def test_texts_are_distributed_as_the_models(
     rule: Literal["rejection", "block"], kind: str, tiny_folder: Path
 ) -> None:
