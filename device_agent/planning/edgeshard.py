@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from device_agent.planning.memory import DoesNotFit
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.ratios import by_speed
 from device_agent.planning.task import Task
@@ -61,7 +60,7 @@ def plan_edgeshard(task: Task) -> GroupPlan:
                 finished.append(_Begun(begun.seconds + back, begun.runs))
         level = {key: begun for key, begun in further.items() if key[2] < layers}
     if not finished:
-        raise DoesNotFit(MODE, task.lacks(_overfull(task)))
+        return task.fitting(_overfull(task))  # Says who lacks how much, or in another order it does fit.
     return task.fitting(_plan(task, min(finished, key=lambda begun: begun.seconds).runs))
 
 
@@ -83,9 +82,11 @@ def _in_order(task: Task) -> list[list[int]]:
 def _overfull(task: Task) -> GroupPlan:
     """Everybody has what fits, and who has most memory the rest: the nearest to a plan there is."""
     budgets = {device.name: device.memory_bytes for device in task.profile.devices}
-    counts = [layers_room(task, name, first=False) for name in task.members]
-    largest = max(range(len(counts)), key=lambda at: budgets[task.members[at]])
-    counts[largest] += task.shape.layers - sum(counts)
+    counts, left = list[int](), task.shape.layers
+    for name in task.members:
+        counts.append(min(layers_room(task, name, first=not counts), left))
+        left -= counts[-1]
+    counts[max(range(len(counts)), key=lambda at: budgets[task.members[at]])] += left
     return _plan(task, tuple((member, count) for member, count in enumerate(counts) if count))
 
 

@@ -62,7 +62,8 @@ class DoesNotFit(ValueError):
     """No plan of this kind fits the devices' memory; `lacks` says who lacks how much of the one that came nearest."""
 
     def __init__(self, mode: str, lacks: Sequence[Lack]) -> None:
-        super().__init__(f"{mode} does not fit: " + "; ".join(str(lack) for lack in lacks))
+        why = "; ".join(str(lack) for lack in lacks) or "all have a little too little memory for whole layers"
+        super().__init__(f"{mode} does not fit: {why}")
         self.lacks = tuple(lacks)
 
 

@@ -142,7 +142,7 @@ def tried_on(found: Figures) -> str:
     tokens = found["splits"][0]["attacks"][0]["tokens"]["tried"]
     return (
         f"{found['texts']} passages of {found['text']} (SHA-256 {found['text_sha256'][:12]}…), "
-        f"{tokens} tokens that count; "
+        f"{tokens} tokens of prompts and answers that count; "
         f"attackers learned from {found['known_tokens']:,} other tokens of it at most. Measured on {found['measured']}."
     )
 
