@@ -180,7 +180,8 @@ def test_logs_name_the_request_in_every_process(observed: Installation, collecto
     of a text."""
     trace = "f" * 32
     ask(observed, "logged", trace, **ASKED)
-    wait_until(lambda: "logged" in observed.cloud.output and '"logged"' in observed.gateway.output, 10)
+    said = (observed.gateway, observed.device, observed.cloud)  # Some of it behind the answer.
+    wait_until(lambda: all('"logged"' in each.output for each in said), 30)
     for process, events in (
         (observed.gateway, {"request"}),
         (observed.device, {"request done"}),
