@@ -31,7 +31,7 @@ from wire.errors import Code, ConnectionFailed
 from wire.hello import check_device
 from wire.limits import CLOUD_LINK
 from wire.message import Drain
-from wire.session_messages import CloudWelcome, DeviceHello
+from wire.session_messages import UNNAMED, CloudWelcome, DeviceHello
 
 log = structlog.get_logger()
 
@@ -135,7 +135,7 @@ class CloudServer:
     def _welcome(self, token: str, pads: bool) -> CloudWelcome:
         limits = self.engine.ledger.limits
         return CloudWelcome(
-            name="cloud",
+            name=f"{UNNAMED}-{self._id}",
             window_rows=limits.window_rows,
             max_rows=limits.rows,
             max_positions=limits.positions,

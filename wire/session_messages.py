@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Union
+from typing import Annotated, Final, Union
 
 import msgspec
 
@@ -29,6 +29,9 @@ class DeviceHello(Message, frozen=True, tag=10):
     takes_state: bool = False
 
 
+UNNAMED: Final = "cloud"
+
+
 class CloudWelcome(Message, frozen=True, tag=11):
     """The cloud accepts a device and says what it may do.
 
@@ -37,7 +40,7 @@ class CloudWelcome(Message, frozen=True, tag=11):
     positions of one session. ``max_sessions``: sessions this device may have open. ``resume_token``: what a ``Resume``
     on a later connection must show; the sessions of this one are kept for ``resume_s`` seconds after it ends.
     ``pads``: frames are padded from here on, as the device asked. ``version``: the release of the cloud server; empty:
-    one that does not say.
+    one that does not say. ``name``: another for each process; of older releases it is ``UNNAMED``.
     """
 
     name: Name

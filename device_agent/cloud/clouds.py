@@ -62,6 +62,10 @@ class Clouds:
         ready = [each for each in self.links if each is not link and each.takes(position)]
         return min(ready, key=lambda each: each.url != link.leads_to, default=None)
 
+    def takes(self, link: CloudLink, position: int) -> bool:
+        """Whether a session of so many positions may be attached there now."""
+        return link.takes(position) and not self._further.leads_back(link)
+
     @property
     def shown(self) -> list[CloudLink]:
         """The links that people are told of: all but further ones that nobody needs now."""

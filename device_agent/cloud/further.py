@@ -13,9 +13,13 @@ from device_agent.cloud.keeping import keep
 from device_agent.cloud.link import CloudLink
 from tls.contexts import Tls
 from wire.backoff import delay_s
+from wire.session_messages import UNNAMED
 
 FULL_S: Final = 5.0
 """So long after a session has found no room a cloud server counts as full."""
+
+BACK_S: Final = 10.0
+"""So long no other is begun where one has come out at the very cloud server that is full."""
 
 UNUSED_S: Final = 30.0
 """How long a further connection stays without a session. Whoever finds no room asks again within seconds."""
@@ -42,6 +46,8 @@ class FurtherLinks:
         """The place of the further link of each that has had one."""
         self._kept: set[CloudLink] = set()
         """Those that are dialled."""
+        self._not_before: dict[int, float] = {}
+        """When another may be begun beside the link at a place."""
 
     def has(self, link: CloudLink) -> bool:
         """Whether it is one of them."""
@@ -54,10 +60,20 @@ class FurtherLinks:
         self._full_at[link.place] = now
         own = link.welcome is not None and len(link.attached) >= link.welcome.max_sessions
         elsewhere = any(each.ready and now - self._full_at.get(each.place, -math.inf) > FULL_S for each in self._links)
-        if self.has(link) or own or elsewhere:
+        if self.has(link) or own or elsewhere or now < self._not_before.get(link.place, -math.inf):
             return False
         self._wanted.add(link.place)
         return True
+
+    def leads_back(self, link: CloudLink) -> bool:
+        """Whether it has come out at the very cloud server that it was begun beside: nothing is to be had there."""
+        beside = self._beside(link)
+        if beside is None or link.welcome is None or beside.welcome is None:
+            return False
+        return link.welcome.name == beside.welcome.name != UNNAMED
+
+    def _beside(self, link: CloudLink) -> CloudLink | None:
+        return next((self._links[at] for at, place in self._places.items() if place == link.place), None)
 
     def begun(self, tls: Tls | None) -> Iterator[Coroutine[Any, Any, None]]:
         """What is to be done for those that are to be begun."""
@@ -78,6 +94,9 @@ class FurtherLinks:
             while unused_s < UNUSED_S and not keeping.done():
                 await asyncio.wait([keeping], timeout=LOOK_EVERY_S)
                 unused_s = 0.0 if link.attached else unused_s + LOOK_EVERY_S
+                if link.ready and self.leads_back(link) and (beside := self._beside(link)) is not None:
+                    self._not_before[beside.place] = monotonic() + BACK_S
+                    break
             if keeping.done():
                 keeping.result()
         finally:

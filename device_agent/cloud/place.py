@@ -169,7 +169,7 @@ class CloudPlace:
     async def _find(self) -> None:
         """Attach where it is best now, or wait until that may have changed. Raises ``SessionFailed``."""
         now, links = self._loop.time(), self._clouds.links
-        chosen = self._recovery.choose([link.takes(self._log.position) for link in links], now)
+        chosen = self._recovery.choose([self._clouds.takes(link, self._log.position) for link in links], now)
         ready_in_s = self._recovery.wait_s(chosen, now) if chosen is not None else math.inf
         failure = self._recovery.verdict(now, place=ready_in_s <= 0)
         if failure is not None:

@@ -50,6 +50,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Further connections that nobody needs are ended soon."""
     monkeypatch.setattr(further, "UNUSED_S", 0.3)
     monkeypatch.setattr(further, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(further, "BACK_S", 0.1)
 
 
 async def test_answers_go_to_another_cloud_behind_the_same_address(
@@ -93,10 +94,15 @@ async def one_waits(tiny: Path, **limit: Any) -> AsyncIterator[tuple[Cloud, Remo
         await until(lambda: len(cloud.server.links) == 1)
 
 
-async def test_a_cloud_that_is_full_alone_is_waited_for(tiny: Path) -> None:
-    """Another connection leads to the same one: the session has its rows when there is room, and that one ends."""
-    async with one_waits(tiny, max_sessions=1) as (cloud, _, _):
-        await until(lambda: len(cloud.server.links) == 2)
+async def test_a_cloud_that_is_full_alone_is_waited_for(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another connection leads to the same one: it ends at once, and no other is begun for a while; the session has its
+    rows when there is room."""
+    monkeypatch.setattr(further, "BACK_S", 600.0)
+    monkeypatch.setattr(further, "UNUSED_S", 600.0)
+    async with one_waits(tiny, max_sessions=1) as (cloud, remote, _):
+        await until(lambda: cloud.server._connections == 2 and len(cloud.server.links) == 1)
+        await asyncio.sleep(1.0)  # The session has asked again by now.
+        assert cloud.server._connections == 2 and not remote.clouds.links[-1].attached
 
 
 async def test_who_has_all_that_it_may_begins_no_other(tiny: Path) -> None:
