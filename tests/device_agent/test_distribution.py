@@ -66,7 +66,8 @@ def chance_of(counts: Counter[tuple[int, ...]], path: Path, prompt: tuple[int, .
         for text, chance in exact.items():
             following = probabilities(reference.logits([*prompt, *text])[-1], PARAMS, prompt, text)
             for token in following.nonzero().flatten().tolist():
-                further[(*text, token)] = chance * float(following[token])
+                longer = (*text, token)
+                further[longer] = chance * float(following[token])
         exact = further
     assert set(counts) <= set(exact), "a token came that the warpers rule out"
     cells = [(counts[text], TEXTS * chance) for text, chance in exact.items() if TEXTS * chance >= FEWEST]
