@@ -22,12 +22,19 @@ from drafting.errors import BadDrafter
 from split_model.errors import BadCheckpoint
 from split_model.matrix import Matrix, empty_for_products
 from split_model.safetensors_file import SafetensorsFile
+from split_model.spec import ModelSpec
 from split_model.tensor_bytes import to_bytes
 
 KINDS = ("adapter", "fused", "medusa")
 MAX_HEADER_BYTES = 1 << 20
 _DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 _SPLIT = re.compile(r"[0-9]{1,4}")
+
+
+def can_be_trained(spec: ModelSpec) -> bool:
+    """Whether drafters for such a model can be: they have its kinds of norm and of positions, and these are an RMS norm
+    and rotations."""
+    return (spec.norm, spec.positions) == ("rms", "rotary")
 
 
 @dataclass(frozen=True)

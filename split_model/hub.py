@@ -155,8 +155,10 @@ def _fetch(model: str, name: str, commit: str | None = None, there: bool = False
         ) from error
     except errors.EntryNotFoundError:
         return None
-    except Exception as error:  # Of the hub, the disk, or whichever HTTP client the hub's package has.
-        why = f"{error or type(error).__name__}; start again, what is here already is kept"
+    except (errors.RevisionNotFoundError, errors.HFValidationError) as error:
+        raise ModelNotFound(f"the hub did not give {name} of {model}: {error}") from error
+    except Exception as error:  # Of the disk, or of whichever HTTP client the hub's package has.
+        why = f"{str(error) or type(error).__name__}; start again, what is here already is kept"
         raise ModelNotFound(f"the hub did not give {name} of {model}: {why}") from error
 
 

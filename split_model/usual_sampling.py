@@ -6,7 +6,7 @@ transformers applies it in `generate`, greedy or not, and vLLM to requests: a mo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from split_model.errors import BadCheckpoint
@@ -77,8 +77,7 @@ class UsualSampling:
 
     def of(self, names: Iterable[str]) -> dict[str, Any]:
         """Of these members, those that the file has a value for."""
-        own = {each.name for each in fields(self)} - {"ignored"}
-        values = {name: getattr(self, name) for name in names if name in own}
+        values = {name: getattr(self, name) for name in names if name in _RANGES}
         return {name: value for name, value in values.items() if value is not None}
 
 

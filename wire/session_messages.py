@@ -30,6 +30,7 @@ class DeviceHello(Message, frozen=True, tag=10):
 
 
 UNNAMED: Final = "cloud"
+"""What older cloud servers are called, all of them; the names of others begin with it."""
 
 
 class CloudWelcome(Message, frozen=True, tag=11):

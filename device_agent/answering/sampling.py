@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import asdict
@@ -20,7 +19,7 @@ MIN_TOP_P = 1e-6
 """What a ``top_p`` of 0 means: the likeliest token only."""
 
 
-def sampling_of(given: Sampling, usual: Mapping[str, Any] = MappingProxyType({})) -> SamplingParams:
+def sampling_of(given: Sampling, usual: Mapping[str, Any]) -> SamplingParams:
     """The sampling of a request; ``usual`` are the model's own values of what it leaves out. Raises ``SessionFailed``
     naming the field."""
     values = asdict(given) | dict(usual)

@@ -13,6 +13,7 @@ import torch
 from device_agent.chain.model_ends import DeviceParts
 from drafting.adapter import AdapterDrafter
 from drafting.drafter import Drafter
+from drafting.drafter_file import can_be_trained
 from drafting.errors import BadDrafter
 from drafting.hybrid import HybridDrafter
 from drafting.lookup import LookupDrafter
@@ -113,12 +114,10 @@ def _best(shelf: _Shelf) -> str:
             shelf.beside_lookup = kind
             return "hybrid"
     why = "; ".join(reasons) or f"no drafter was trained for this model: {shelf.folder} has none"
-    spec, better = (
-        shelf.checkpoint.spec,
-        f"trilby distill --model {shelf.checkpoint.path} --split {shelf.split} --text FILE",
-    )
-    can_be_trained = shelf.split and (spec.norm, spec.positions) == ("rms", "rotary")
-    log.warning("drafting with lookup alone", why=why, **({"better": better} if can_be_trained else {}))
+    more = {}
+    if shelf.split and can_be_trained(shelf.checkpoint.spec):
+        more["better"] = f"trilby distill --model {shelf.checkpoint.path} --split {shelf.split} --text FILE"
+    log.warning("drafting with lookup alone", why=why, **more)
     return "lookup"
 
 

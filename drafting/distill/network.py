@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafting.distill.trainable import Attention, Rows, Scaled, drawn, later, rms, spread
+from drafting.drafter_file import can_be_trained
 from split_model.checkpoint import Checkpoint
 from split_model.end_parts import head_parts
 from split_model.errors import UnsupportedModel
@@ -26,9 +27,8 @@ MEDUSA_HEADS = 4
 
 
 def check_trainable(spec: ModelSpec) -> None:
-    """Raises UnsupportedModel unless drafters for such a model can be trained: they have its kinds of norm and of
-    positions, and these are an RMS norm and rotations."""
-    if (spec.norm, spec.positions) != ("rms", "rotary"):
+    """Raises UnsupportedModel unless drafters for such a model can be trained."""
+    if not can_be_trained(spec):
         raise UnsupportedModel(f"drafters cannot be trained for {spec.model_type} models")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ def draining(cloud: Cloud) -> asyncio.Task[int]:
     return asyncio.create_task(cloud.server.drain())
 
 
+@contextmanager
+def computing_nothing(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
+    """Within the block it takes work in and does none; gives that work."""
+    held: list[tuple[Any, ...]] = []
+    with monkeypatch.context() as holds:
+        holds.setattr(cloud.server.engine.sessions.scheduler, "add", lambda *work: held.append(work))
+        yield held
+
+
 def sessions_at(cloud: Cloud) -> int:
     """Sessions that a cloud server has."""
     return len(cloud.server.engine.ledger.entries)
@@ -63,16 +73,13 @@ async def test_it_is_answered_where_it_is_until_its_rows_are_there(tiny: Path, m
         session = remote.open(130)
         await session.forward(hidden[:100], 1)
         ahead = rows_in(second, monkeypatch)
-        scheduler = second.server.engine.sessions.scheduler
-        with monkeypatch.context() as holds:
-            held: list[tuple[Any, ...]] = []
-            holds.setattr(scheduler, "add", lambda *work: held.append(work))
+        with computing_nothing(second, monkeypatch) as held:
             drained = draining(first)
             await until(lambda: held)
             got = [await session.forward(hidden[at : at + 1], 1) for at in range(100, 110)]
             assert sessions_at(first) == 1
         for work in held:
-            scheduler.add(*work)
+            second.server.engine.sessions.scheduler.add(*work)
         second.server.engine.sessions.work.set()
         got += [await session.forward(hidden[at : at + 1], 1) for at in range(110, 120)]
         await until(lambda: not sessions_at(first))
@@ -226,16 +233,13 @@ async def test_a_few_at_a_time(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ):
         sessions = [remote.open(40) for _ in range(count)]
         await asyncio.gather(*(each.forward(rows(30, HIDDEN, 0), 1) for each in sessions))
-        scheduler = second.server.engine.sessions.scheduler
-        with monkeypatch.context() as holds:
-            held: list[tuple[Any, ...]] = []
-            holds.setattr(scheduler, "add", lambda *work: held.append(work))
+        with computing_nothing(second, monkeypatch) as held:
             drained = draining(first)
             await until(lambda: sessions_at(second) == LEAST_AT_ONCE)
             await asyncio.sleep(0.1)
             assert (sessions_at(first), sessions_at(second)) == (count, LEAST_AT_ONCE)
         for work in held:
-            scheduler.add(*work)
+            second.server.engine.sessions.scheduler.add(*work)
         second.server.engine.sessions.work.set()
         assert await drained == 0 and sessions_at(second) == count
         for each in sessions:
@@ -281,10 +285,7 @@ async def test_what_went_ahead_and_is_not_there_yet_is_given_up_when_the_old_one
     ):
         session = remote.open(101)
         await session.forward(hidden[:100], 1)
-        scheduler = second.server.engine.sessions.scheduler
-        with monkeypatch.context() as holds:
-            held: list[tuple[Any, ...]] = []
-            holds.setattr(scheduler, "add", lambda *work: held.append(work))
+        with computing_nothing(second, monkeypatch) as held:
             drained = draining(first)
             await until(lambda: held)
         stream = remote.clouds.links[0].stream
