@@ -94,7 +94,9 @@ class FurtherLinks:
             while unused_s < UNUSED_S and not keeping.done():
                 await asyncio.wait([keeping], timeout=LOOK_EVERY_S)
                 unused_s = 0.0 if link.attached else unused_s + LOOK_EVERY_S
-                if link.ready and self.leads_back(link) and (beside := self._beside(link)) is not None:
+                beside = self._beside(link)
+                # Where the link beside it has come to this server later, its sessions stay until they are over.
+                if beside is not None and link.ready and not link.attached and self.leads_back(link):
                     self._not_before[beside.place] = monotonic() + BACK_S
                     break
             if keeping.done():
