@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
-from itertools import cycle
+from dataclasses import dataclass
+from itertools import chain, cycle, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, remote_middle, rows_in, until
+from clouds import Cloud, chain_over, cloud_here, device_hello, greedy, middle_of, remote_middle, rows_in, until
 from oracle import oracle_tokens, prompt_for
 
 from device_agent.cloud import further
 from device_agent.cloud.remote import RemoteSubmodel
 from device_agent.sharing.compute import Compute
 from split_model.checkpoint import Checkpoint
+from split_model.stack import Span
 
 TOKENS = 24
 
 
+@dataclass
+class Address:
+    """One of several cloud servers, with the ends of its connections that devices have."""
+
+    url: str
+    devices: list[asyncio.StreamWriter]
+
+
 @asynccontextmanager
-async def one_address(clouds: Sequence[Cloud]) -> AsyncIterator[str]:
-    """An address whose connections go to the clouds by turns, as those of a Service do."""
-    turns = cycle([int(cloud.url.rpartition(":")[2]) for cloud in clouds])
+async def one_address(clouds: Iterable[Cloud]) -> AsyncIterator[Address]:
+    """An address whose connections go to one of ``clouds`` after the other, as those of a Service do."""
+    turns, devices = iter(clouds), list[asyncio.StreamWriter]()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -35,12 +45,13 @@ async def one_address(clouds: Sequence[Cloud]) -> AsyncIterator[str]:
         writer.close()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection("127.0.0.1", next(turns))
+        devices.append(writer)
+        there = await asyncio.open_connection("127.0.0.1", int(next(turns).url.rpartition(":")[2]))
         await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:
-        yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield Address(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", devices)
     finally:
         server.close()
 
@@ -63,15 +74,43 @@ async def test_answers_go_to_another_cloud_behind_the_same_address(
     async with (
         cloud_here(tiny, 1, 1, max_sessions=1) as first,
         cloud_here(tiny, 1, 1, max_sessions=1) as second,
-        one_address([first, second]) as url,
-        remote_middle(url, device_hello(tiny, 1, 1)) as remote,
+        one_address(cycle([first, second])) as address,
+        remote_middle(address.url, device_hello(tiny, 1, 1)) as remote,
     ):
-        chain = chain_over(tiny, 1, 1, remote, compute, 16)
+        whole = chain_over(tiny, 1, 1, remote, compute, 16)
         computed = [rows_in(cloud, monkeypatch) for cloud in (first, second)]
         for _ in range(2):
-            found = await asyncio.gather(*(greedy(chain, list(prompt), TOKENS) for prompt in prompts))
+            found = await asyncio.gather(*(greedy(whole, list(prompt), TOKENS) for prompt in prompts))
             assert found == wanted and all(computed)
             await until(lambda: len(remote.wires()) == 1 and len(first.server.links) + len(second.server.links) == 1)
+
+
+async def test_a_session_stays_where_the_link_beside_comes_later(tiny: Path) -> None:
+    """The first connection of a device breaks off and comes out at the server of its further one: the session there
+    goes on there, never moved; once it is over the further connection, which leads where the first does, ends."""
+    rows = torch.randn(6, Checkpoint.open(tiny).spec.hidden_size, generator=torch.Generator().manual_seed(3))
+    async with (
+        cloud_here(tiny, 1, 1, max_sessions=1) as first,
+        cloud_here(tiny, 1, 1) as second,
+        one_address(chain([first, second], repeat(second))) as address,
+        remote_middle(address.url, device_hello(tiny, 1, 1)) as remote,
+    ):
+        filling, staying = remote.open(16), remote.open(16)
+        await filling.forward(rows, 1)
+        found = [await staying.forward(rows[:4], 4)]
+        beside, link = remote.clouds.links
+        restored = remote.clouds.restored
+        assert link.attached and len(second.server.links) == 1
+        filling.close()
+        address.devices[0].close()
+        await until(lambda: len(second.server.links) == 2 and beside.ready)
+        await asyncio.sleep(0.3)  # Whether it leads back has been looked at by now.
+        found.append(await staying.forward(rows[4:], 2))
+        assert link.attached and remote.clouds.restored == restored
+        middle = middle_of(tiny)
+        torch.testing.assert_close(torch.cat(found), middle.forward(rows, [Span(middle.new_cache(6), 6)]))
+        staying.close()
+        await until(lambda: len(second.server.links) == 1 and not link.ready)
 
 
 @asynccontextmanager
