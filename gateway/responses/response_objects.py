@@ -55,8 +55,8 @@ class TextConfig(msgspec.Struct, frozen=True):
 
 
 class ResponseObject(msgspec.Struct, frozen=True):
-    """A response; first what was asked, as it was understood. ``timings`` are no member of OpenAI's, see
-    ``AnswerTimings``."""
+    """A response; first what was asked, as it was understood. ``temperature`` and ``top_p`` are null where the request
+    left them to the model. ``timings`` are no member of OpenAI's, see ``AnswerTimings``."""
 
     id: str
     created_at: int
@@ -67,12 +67,12 @@ class ResponseObject(msgspec.Struct, frozen=True):
     metadata: dict[str, str] = {}
     parallel_tool_calls: bool = True
     store: bool = True
-    temperature: float = 1.0
+    temperature: float | None = None
     text: TextConfig = TextConfig({"type": "text"})
     tool_choice: Any = "auto"
     tools: list[Any] = []
     top_logprobs: int = 0
-    top_p: float = 1.0
+    top_p: float | None = None
     truncation: str = "disabled"
     background: bool = False
     object: Literal["response"] = "response"

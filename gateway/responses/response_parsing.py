@@ -119,10 +119,10 @@ def _response(fields: ResponsesBody, terms: Generate, id: str, created: int, top
         tools=shown_tools(fields.tools),
         metadata={} if null else decoded(fields.metadata, _METADATA, "metadata", MAX_METADATA_BYTES),
         store=fields.store is not False,
-        temperature=terms.sampling.temperature,
+        temperature=None if "temperature" in terms.left_out else terms.sampling.temperature,
         text=TextConfig({"type": "text"} if format is None else format),
         top_logprobs=tops,
-        top_p=terms.sampling.top_p,
+        top_p=None if "top_p" in terms.left_out else terms.sampling.top_p,
     )
 
 

@@ -63,7 +63,7 @@ async def test_openai_python_reads_a_response(gateway: Any, agent: Any) -> None:
         assert made.usage is not None and (made.usage.input_tokens, made.usage.output_tokens) == (5, 4)
         assert (made.instructions, made.metadata, made.temperature) == ("Be brief.", {"a": "b"}, 0.5)
         assert agent.asked[0].prompt == [ChatTurn("system", "Be brief."), ChatTurn("user", "Hi")]
-        assert agent.asked[0].sampling.temperature == 0.5
+        assert agent.asked[0].sampling.temperature == 0.5 and made.top_p is None, "that is the model's"
         again = await openai.responses.retrieve(made.id)
         assert again.model_dump() == made.model_dump()
         async with openai.responses.stream(**ASK) as stream:
