@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -306,8 +306,9 @@ def lost_at(gateway: Any) -> list[tuple[str, str, int]]:
     return [(each.who, each.whose, each.times) for each in told if each.kind == "gateway_lost"]
 
 
-async def test_an_answer_that_breaks_off_elsewhere_is_told(fleet: Any, connected: Any, chat: Any) -> None:
-    """To whom it was for, as an error of the stream and among what went wrong."""
+@asynccontextmanager
+async def dying() -> AsyncIterator[str]:
+    """Where somebody begins to answer as a gateway does, and is gone."""
 
     async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -315,9 +316,13 @@ async def test_an_answer_that_breaks_off_elsewhere_is_told(fleet: Any, connected
         await writer.drain()
         writer.close()
 
-    dying = await asyncio.start_server(begin, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{dying.sockets[0].getsockname()[1]}"
-    async with dying, fleet(2, api_keys="one") as (one, two), connected(two):
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_an_answer_that_breaks_off_elsewhere_is_told(fleet: Any, connected: Any, chat: Any) -> None:
+    """To whom it was for, as an error of the stream and among what went wrong."""
+    async with dying() as url, fleet(2, api_keys="one") as (one, two), connected(two):
         await known(one, 1)
         elsewhere(one, url)
         headers = {"authorization": "Bearer one"}
@@ -326,6 +331,19 @@ async def test_an_answer_that_breaks_off_elsewhere_is_told(fleet: Any, connected
         await one.until(lambda: lost_at(one))
         [(who, whose, times)] = lost_at(one)
         assert (who, times) == (url, 1) and whose not in (EVERYBODY, OPERATORS, "")
+
+
+async def test_vectors_that_break_off_elsewhere_are_no_whole_answer(fleet: Any, connected: Any) -> None:
+    """They cannot end in an error, since they have begun to come: the client's own connection breaks off, so that it
+    knows; and only that one does."""
+    models = (ServedModel("m", 64, 1, [], 0, ["embed"], 2),)
+    async with dying() as url, fleet(2) as (one, two), connected(two, read_back, models=models):
+        await known(one, 1)
+        elsewhere(one, url)
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            await one.http.post("/v1/embeddings", json={"input": [[1]]})
+        await one.until(lambda: lost_at(one))
+        assert lost_at(one)[0][0] == url and (await one.http.get("/health")).status_code == 200
 
 
 async def test_a_gateway_that_drains_is_left_alone(fleet: Any, connected: Any, chat: Any) -> None:
