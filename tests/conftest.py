@@ -72,6 +72,14 @@ def cold() -> None:
     ForkedProcess.warms = False
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Commands that are called in this process give torch more threads, and with two some products are rounded
+    otherwise than with one."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def forked_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages of a cloud server in this process start in tenths of a second; what they are told is the same."""

@@ -71,7 +71,6 @@ def trained(
 @pytest.mark.slow
 def test_goes_on_after_a_kill(folder: Path, tmp_path: Path) -> None:
     """A run killed with SIGKILL half-way goes on from its checkpoint and ends at the very same numbers."""
-    torch.set_num_threads(1)
     whole = trained(folder, tmp_path / "whole")
     program = PROGRAM.format(paths=[str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "drafting")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

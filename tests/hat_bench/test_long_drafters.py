@@ -46,11 +46,7 @@ def test_training_makes_all_that_a_model_needs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(long_drafters, "_lengths", lambda count: [60] * count)
     model = long_demo(tmp_path / "long")
     before = written(model)
-    threads = torch.get_num_threads()
-    try:
-        made = trained(model, tmp_path / "run", conversations=2, tokens=1000, measured_on=2)
-    finally:
-        torch.set_num_threads(threads)
+    made = trained(model, tmp_path / "run", conversations=2, tokens=1000, measured_on=2)
     assert drafted(model, made) == model
     after = written(model)
     assert before.keys() == after.keys() and all(before[name] != after[name] for name in before)

@@ -31,7 +31,6 @@ def tokenizer() -> Any:
 @pytest.fixture(scope="module")
 def speaker() -> Speaker:
     """The published model, answering greedily on one thread."""
-    torch.set_num_threads(1)
     return Speaker(FOLDER)
 
 

@@ -98,12 +98,9 @@ def test_a_matrix_leaves_more_rows_to_onednn(threads: int, most: int) -> None:
     few, weight, _ = made(192, 4096)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
     rows = torch.randn(MOST_ROWS, 4096, generator=torch.Generator().manual_seed(1)).bfloat16()
-    matrix, before = Matrix(weight), torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        for count in range(1, MOST_ROWS + 1):
-            some = rows[:count]
-            theirs = torch.ops.mkldnn._linear_pointwise(some, packed, None, "none", [], "")
-            assert torch.equal(matrix(some), few(some) if count <= most else theirs)
-    finally:
-        torch.set_num_threads(before)
+    matrix = Matrix(weight)
+    torch.set_num_threads(threads)
+    for count in range(1, MOST_ROWS + 1):
+        some = rows[:count]
+        theirs = torch.ops.mkldnn._linear_pointwise(some, packed, None, "none", [], "")
+        assert torch.equal(matrix(some), few(some) if count <= most else theirs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -34,19 +34,10 @@ def test_joined(dtype: torch.dtype) -> None:
     assert joined(pieces[1:2]) is pieces[1]
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    """torch may use two threads for one operation."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux shows them")
-@pytest.mark.usefixtures("two_threads")
 def test_no_second_team_of_threads() -> None:
     """A thread that looks at large rows and joins them for a replay gets no team of its own; torch would make one."""
+    torch.set_num_threads(2)
     rows = torch.zeros(512, 4096)
     history = History()
     for begin in range(0, 256, 32):
