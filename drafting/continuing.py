@@ -11,6 +11,7 @@ from drafting.drafter import Guess
 from drafting.proposing import Candidate, Proposer
 from drafting.verification import Rule
 from split_model.sampling import NOBODY
+from wire.errors import SessionFailed
 
 FORM = "form"
 """The source of candidates that no drafter was asked for: the form of the answer leaves nothing else to say."""
@@ -31,17 +32,25 @@ class Continuing:
     def forced(self, drafted: Sequence[int]) -> list[Candidate]:
         """What has to follow the ``drafted`` tokens by the answer's form, one behind the other."""
         masks = self._chooser.masks
-        tokens = () if masks is None else masks.forced([*self._chooser.generated, *drafted])
+        try:
+            tokens = () if masks is None else masks.forced([*self._chooser.generated, *drafted])
+        except SessionFailed:  # Nobody can tell there. Who chooses a token there, if anybody ever does, is told so.
+            return []
         return list(takewhile(self.fits, (Candidate(token, 1.0, None, FORM) for token in tokens)))
 
     def candidates(self, guess: Guess | None, drafted: Sequence[int], count: int) -> list[Candidate]:
-        """At most ``count`` tokens that may follow the ``drafted`` ones, best first."""
-        masks = self._chooser.masks
-        if masks is not None and masks.ended([*self._chooser.generated, *drafted]):
+        """At most ``count`` tokens that may follow the ``drafted`` ones, best first; none where the answer's form
+        cannot tell: a draft is never worth an answer."""
+        masks, found = self._chooser.masks, list[Candidate]()
+        try:
+            if masks is not None and masks.ended([*self._chooser.generated, *drafted]):
+                return []
+            if forced := self.forced(drafted):
+                return forced[:1]
+            if guess is not None:
+                found = self._proposer.candidates(guess, self._chooser.generated, drafted, count)
+        except SessionFailed:
             return []
-        if forced := self.forced(drafted):
-            return forced[:1]
-        found = () if guess is None else self._proposer.candidates(guess, self._chooser.generated, drafted, count)
         return [each for each in found if self.fits(each)]
 
     def fits(self, candidate: Candidate) -> bool:

@@ -51,11 +51,17 @@ class _After:
     forced: Sequence[int] = ()
 
 
+class _GivenUp(Exception):
+    """A form's states are at one of llguidance's limits, and so for all copies of it."""
+
+
 class GrammarMasks:
     """The masks of one answer.
 
     Args:
         form: compiled; the answer's parser is a copy of it, made when it is first asked, since a large one takes time.
+        again: compiles it once more. All copies of a form share llguidance's states of it, and one that has come to a
+            limit, perhaps in another answer or for a draft that is never said, reads nothing more and does not say so.
         vocabulary: logits of a token.
         param: the member of the request that has the form, for errors.
         beside: runs work on another thread, some time; called on the event loop.
@@ -64,11 +70,15 @@ class GrammarMasks:
     def __init__(
         self,
         form: LLMatcher,
+        again: Callable[[], LLMatcher],
         vocabulary: int,
         param: str,
         beside: Callable[[Callable[[], None]], object],
     ) -> None:
-        self._form = form
+        self._form: LLMatcher | None = form
+        self._again = again
+        self._alone = False
+        """Whether no other answer has this form's states."""
         self._vocabulary = vocabulary
         self._param = param
         self._beside = beside
@@ -82,6 +92,8 @@ class GrammarMasks:
 
     @cached_property
     def _matcher(self) -> LLMatcher:
+        if self._form is None:
+            self._form, self._alone = self._again(), True
         return self._form.deep_copy()
 
     def barred(self, text: Sequence[int]) -> torch.Tensor | None:
@@ -123,17 +135,34 @@ class GrammarMasks:
             found = self._known.get(key)
             if found is None:
                 self._looked += 1
-                found = self._known[key] = self._looked_up(text)
+                found = self._known[key] = self._found(text)
                 if len(self._known) > MOST_KNOWN:
                     self._known.popitem(last=False)
             self._known.move_to_end(key)
             return found
 
+    def _found(self, text: Sequence[int]) -> _After:
+        """Raises ``SessionFailed`` where a form that nobody else has used comes to a limit."""
+        try:
+            return self._looked_up(text)
+        except _GivenUp as limit:
+            alone = self._alone
+            self._begin_again()
+            if alone:
+                raise self._failed(str(limit)) from None
+        return self._found(text)
+
+    def _begin_again(self) -> None:
+        self._form = None
+        del self._matcher
+        self._at.clear()
+
     def _looked_up(self, text: Sequence[int]) -> _After:
+        """Raises ``_GivenUp``, and ``SessionFailed`` where no token may follow."""
         if not self._goes_on(text):
             return _After(None)
         bits = numpy.frombuffer(self._matcher.compute_bitmask(), numpy.uint8)
-        self._check()
+        _check(self._matcher)
         barred = numpy.ones(self._vocabulary, numpy.bool_)
         may = numpy.unpackbits(bits, bitorder="little")[: self._vocabulary]
         barred[: len(may)] = may == 0
@@ -144,7 +173,10 @@ class GrammarMasks:
         return _After(torch.from_numpy(barred), forced)
 
     def _goes_on(self, text: Sequence[int]) -> bool:
-        """Have the parser read ``text`` and nothing else; whether anything may follow. Texts differ near their ends."""
+        """Have the parser read ``text`` and nothing else; whether anything may follow. Texts differ near their ends.
+
+        Raises ``_GivenUp``.
+        """
         at, text = self._at, list(text)
         same = len(at)
         if at != text[:same]:
@@ -159,15 +191,21 @@ class GrammarMasks:
         new = text[same:]
         read = self._matcher.try_consume_tokens(new) if new else 0
         at += new[:read]
-        self._check()
+        _check(self._matcher)
+        if read < len(new) and not self._alone:  # So it is, too, where the states are at their limit.
+            assert self._form is not None
+            whole = self._form.deep_copy()
+            whole.compute_bitmask()
+            _check(whole)
         return read == len(new) and not self._matcher.is_stopped()
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise self._failed(self._matcher.get_error())
 
     def _failed(self, why: str) -> SessionFailed:
         reason = why.partition("\n")[0][:MAX_REASON]
         return SessionFailed(
             Code.INVALID_REQUEST, f"the answer cannot go on in the form asked for: {reason}", param=self._param
         )
+
+
+def _check(matcher: LLMatcher) -> None:
+    if matcher.is_error():
+        raise _GivenUp(matcher.get_error())

@@ -133,10 +133,16 @@ class Grammars:
             raise SessionFailed(Code.INVALID_REQUEST, told, param=form.param)
         matcher = compiling.result()
 
-        def masks() -> GrammarMasks:
-            return GrammarMasks(matcher, self._vocabulary, form.param, lambda look: self._lookers.submit(look, tenant))
+        def again() -> LLMatcher:
+            self._drop((tenant, form.digest), matcher)
+            made = self._matcher(form)
+            assert not isinstance(made, str), "it has been compiled before"
+            return made
 
-        return masks
+        def look(work: Callable[[], None]) -> None:
+            self._lookers.submit(work, tenant)
+
+        return lambda: GrammarMasks(matcher, again, self._vocabulary, form.param, look)
 
     def stop(self) -> None:
         """End the threads."""
@@ -155,13 +161,23 @@ class Grammars:
                 reason = " ".join(why.split())[:MAX_REASON]
                 raise SessionFailed(Code.INVALID_REQUEST, f"it cannot be compiled: {reason}", param=where[:MAX_PLACE])
             found = _Compiled(matcher)
-        self._try(form, found, tokens)
+        try:
+            self._try(form, found, tokens)
+        except SessionFailed:
+            self._drop(key, found.matcher)
+            raise
         with self._lock:
             self._kept[key] = found
             self._kept.move_to_end(key)
             if len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return found.matcher
+
+    def _drop(self, key: tuple[str, bytes], matcher: LLMatcher) -> None:
+        """Keep that one no longer: it has come to a limit, and nobody can use it."""
+        with self._lock:
+            if key in self._kept and self._kept[key].matcher is matcher:
+                del self._kept[key]
 
     def _try(self, form: Form, found: _Compiled, tokens: int) -> None:
         """Try texts of so many tokens where a stranger wrote the form's words, if that was not done."""

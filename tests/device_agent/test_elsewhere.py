@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -302,7 +303,8 @@ def form() -> GrammarMasks:
     """Of JSON with some texts in it."""
     known = LLTokenizer((DEMO / "tokenizer.json").read_text(), n_vocab=2048, eos_token=2)
     schema = '{"type":"array","items":{"type":"string","maxLength":9},"minItems":2,"maxItems":3}'
-    return GrammarMasks(LLMatcher(known, grammar_of("json", schema)), 2048, "form", lambda look: look())
+    compiled = partial(LLMatcher, known, grammar_of("json", schema))
+    return GrammarMasks(compiled(), compiled, 2048, "form", lambda look: look())
 
 
 @elsewhere

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from contextlib import AbstractAsyncContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from checkpoints import DEMO
 from clouds import cloud_here, device_hello, local_middle, remote_middle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from oracle import oracle_model
 from samples import named_sample
 from served_chains import served
@@ -31,7 +31,11 @@ from device_agent.answering.grammars import Grammars
 from device_agent.answering.tokenizer import Tokenizer
 from device_agent.sharing.compute import Compute
 from device_agent.speculative.drafters import Drafters
+from drafting.choosing import Chooser
+from drafting.continuing import Continuing
+from drafting.drafter import Guess
 from split_model.checkpoint import Checkpoint
+from split_model.sampling import SamplingParams
 from split_model.submodel import Submodel
 from wire.errors import Code, SessionFailed
 from wire.messages import AnyMessage
@@ -300,10 +304,49 @@ def test_what_drafts_ask_is_counted_with_their_tokens(monkeypatch: pytest.Monkey
     ticks = iter(range(1 << 20))
     monkeypatch.setattr(grammar_masks, "thread_time", lambda: 1e-3 * next(ticks))
     monkeypatch.setattr(grammar_masks, "FIRST_S", 0.0)
-    form = LLMatcher(tokens_known()[1], grammar_of("grammar", "root ::= [a-z]+"))
-    masks = GrammarMasks(form, tokens_known()[1].vocab_size, "guided_grammar", lambda look: look())
+    masks = masks_of(Grammar("grammar", "root ::= [a-z]+", "form"))
     for letter in "abcdefghijklmnopqrstuvwxyz":
         assert masks.barred(tokens_known()[1].tokenize_str(letter)) is not None
+
+
+def limited() -> LLMatcher:
+    """A form with texts that take more than it may, of which "noo" is none."""
+    form = grammar_of("regex", "(no+|b(.*a.{60}){3}c)")
+    return LLMatcher(tokens_known()[1], form, log_level=0, limits=LLParserLimits(step_lexer_fuel=5000))
+
+
+def test_a_text_that_takes_too_much_costs_no_other_answer() -> None:
+    """Neither one that was only a draft of it, nor an answer that is in the same form: llguidance's states are the
+    same for all of them."""
+    shared, known = limited(), tokens_known()[1]
+    one, other = (GrammarMasks(shared, limited, 2048, "form", lambda look: look()) for _ in range(2))
+    long, short = known.tokenize_str("baaaaaaaaaaa"), known.tokenize_str("noo")
+    wanted = one.barred(short)
+    behind = Continuing(Chooser(SamplingParams(), [1], 0, max_tokens=8, masks=one), "keyed")
+    guess = Guess("test", torch.zeros(2048))
+    for _ in range(2):
+        with pytest.raises(SessionFailed, match="lexer"):
+            one.barred(long)
+        assert not behind.candidates(guess, long, 1) and not behind.forced(long)
+        asked = other.barred(short)
+        assert wanted is not None and asked is not None and not other.ended(short)
+        one._known.clear()
+        assert behind.candidates(guess, short[:1], 1) and behind.candidates(guess, short, 1)
+        barred = one.barred(short)
+        assert barred is not None and torch.equal(barred, wanted) and torch.equal(asked, wanted)
+        other._known.clear()
+        assert other.barred([*short, *long]) is None and other.barred(short) is not None
+
+
+async def test_a_form_that_has_come_to_a_limit_is_compiled_anew(drafters: Drafters) -> None:
+    """A request with many tokens is refused, for what was tried of it; a short one in the same form is answered."""
+    asked = Grammar("grammar", 'root ::= root root | "a" |', "guided")
+    async with served_by(drafters) as model:
+        wanted = await ask(model, asked, max_tokens=2)
+        for _ in range(2):
+            with pytest.raises(SessionFailed, match="break off"):
+                await ask(model, asked, max_tokens=400)
+            assert await ask(model, asked, max_tokens=2) == wanted
 
 
 BREAK_OFF = {
@@ -400,8 +443,8 @@ def test_a_tokenizer_that_cannot_be_used_is_seen_at_once() -> None:
 
 def masks_of(form: Grammar) -> GrammarMasks:
     """Of a form for the demo model's tokens, looked up when they are asked for."""
-    matcher = LLMatcher(tokens_known()[1], grammar_of(form.kind, form.text))
-    return GrammarMasks(matcher, 2048, "form", lambda look: None)
+    compiled = partial(LLMatcher, tokens_known()[1], grammar_of(form.kind, form.text))
+    return GrammarMasks(compiled(), compiled, 2048, "form", lambda look: None)
 
 
 @settings(max_examples=15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -57,8 +58,8 @@ MODELS = st.recursive(
 def test_what_is_drawn_is_valid(model: type[BaseModel], seed: int) -> None:
     """With random logits, which know of no form at all, the answer is JSON that the model accepts, once it is said to
     be complete or ends."""
-    made = grammar_of("json", json.dumps(model.model_json_schema()))
-    masks = GrammarMasks(LLMatcher(KNOWN, made), 2048, "form", lambda look: None)
+    compiled = partial(LLMatcher, KNOWN, grammar_of("json", json.dumps(model.model_json_schema())))
+    masks = GrammarMasks(compiled(), compiled, 2048, "form", lambda look: None)
     chooser = Chooser(SamplingParams(temperature=1.0), [1], seed, None, {END}, 400, masks)
     noise = torch.Generator().manual_seed(seed)
     reason = None
