@@ -12,8 +12,8 @@ from cloud_server.build import build
 from cloud_server.cache.pool_attention import BackendMissing
 from cloud_server.config import CloudConfig
 from service.addresses import host_port, is_loopback
-from service.lifecycle import serve
-from service.logs import configure_logs
+from service.lifecycle import FAILED_STATUS, serve
+from service.logs import configure_logs, end_process
 from service.settings import settings_command
 from service.stopping import end_at_once
 from split_model.errors import ModelError
@@ -57,8 +57,12 @@ def run(config: CloudConfig) -> None:
         url=f"{'wss' if config.tls_cert else 'ws'}://{host_port(config.host, config.port)}/device",
     )
     app = create_app(server)
-    serve(app, config.host, config.port, drain=server.drain, max_frame_bytes=MESSAGE_BYTES, tls=tls)
+    failure = app.state.failure
+    serve(app, config.host, config.port, drain=server.drain, max_frame_bytes=MESSAGE_BYTES, tls=tls, failure=failure)
     traces.close()
+    if (why := failure()) is not None:
+        log.error("this server cannot go on, and ends", error=type(why).__name__, why=str(why))
+        end_process(FAILED_STATUS)  # A thread that hangs would be waited for.
 
 
 main = settings_command(CloudConfig, run, name="trilby cloud", examples=EXAMPLES)

@@ -28,6 +28,10 @@ def create_app(server: CloudServer) -> FastAPI:
 
     tasks: list[asyncio.Task[None]] = []
 
+    def failure() -> BaseException | None:
+        """Why this server cannot go on, if so."""
+        return next((each.exception() for each in tasks if each.done() and not each.cancelled()), None)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tasks.extend(asyncio.create_task(work) for work in (server.engine.run(), server.keep_looking()))
@@ -55,6 +59,7 @@ def create_app(server: CloudServer) -> FastAPI:
         dependencies=[Depends(check_host)],
         telemetry=OWN_TRACES,
     )
+    app.state.failure = failure
 
     def check_operator(request: Request) -> None:
         """Only somebody with the operator token, and never a page in a browser. Devices' own token is no operator's."""
@@ -82,13 +87,17 @@ def create_app(server: CloudServer) -> FastAPI:
     @app.get("/live")
     async def live() -> JSONResponse:
         """Whether to leave this process alone: also while it drains, and while lost stages are being begun anew."""
-        alive = not any(task.done() for task in tasks)
+        alive = failure() is None
         return JSONResponse({"status": "alive" if alive else "failed"}, 200 if alive else 503)
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        alive = server.engine.alive and not any(task.done() for task in tasks)
-        status = "draining" if server.engine.ledger.draining else "ok" if alive else "failed"
+        """Whether sessions can be opened. ``starting``: layers are loaded, or stages that were lost begun anew."""
+        status = "ok" if server.engine.alive else "starting"
+        if failure() is not None:
+            status = "failed"
+        elif server.engine.ledger.draining:
+            status = "draining"
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     @app.get("/state", dependencies=[Depends(check_reader)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from peers.secret import LEAST_CHARACTERS
+from service.addresses import ANY, host_and_port
 from service.modes import cloud_of
 from service.settings import setting, settle, tuning
 from service.shared_settings import CloudSide, CloudTokenSettings, ProcessSettings, ServerSettings
@@ -110,10 +111,11 @@ class CloudConfig(
                 "the operator token is the cloud token too: every device could drain this cloud; choose another "
                 "--operator-token (TRILBY_OPERATOR_TOKEN)"
             )
-        host, _, port = self.stage_address.rpartition(":")
-        if self.remote_stages and not (host and port.isdigit()):
-            raise ValueError("--remote-stages needs --stage-address HOST:PORT, where they join")
         if self.remote_stages:
+            if not self.stage_address:
+                raise ValueError("--remote-stages needs --stage-address HOST:PORT, where they join")
+            if host_and_port("--stage-address", self.stage_address)[0] in ANY:
+                raise ValueError("--stage-address names an address of this machine that the other stages reach")
             self.check_equals(self.stage_token, "--remote-stages: a --stage-token (TRILBY_STAGE_TOKEN)")
         if self.remote_stages and self.stage_token and len(self.stage_token) < LEAST_CHARACTERS:
             raise ValueError(

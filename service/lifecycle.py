@@ -37,12 +37,27 @@ MAX_HEADER_BYTES = 32 * 2**10
 """Request line and headers of one HTTP request."""
 
 
-class DrainingServer(uvicorn.Server):
-    """A uvicorn server that drains before it stops, behind TLS where there is a certificate."""
+FAILED_STATUS = 1
+"""Exit status of a server that cannot go on, so that whoever watches it starts it again."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], Awaitable[object]], tls: Tls | None = None) -> None:
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server that drains before it stops, behind TLS where there is a certificate.
+
+    Args:
+        failure: why it cannot go on, if so. It is then stopped at once.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        drain: Callable[[], Awaitable[object]],
+        tls: Tls | None = None,
+        failure: Callable[[], BaseException | None] = lambda: None,
+    ) -> None:
         super().__init__(config)
         self._drain = drain
+        self._failure = failure
         self._draining: asyncio.Task[None] | None = None
         self._tls = tls if tls is not None and tls.shows else None
         self._accepting: list[asyncio.Task[None]] = []
@@ -61,6 +76,12 @@ class DrainingServer(uvicorn.Server):
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
         await super().shutdown(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop; asked ten times a second."""
+        if self._failure() is not None:
+            self._stop(Urgency.AT_ONCE)
+        return await super().on_tick(counter) or self.should_exit
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -91,10 +112,11 @@ def serve(
     drain: Callable[[], Awaitable[object]],
     max_frame_bytes: int,
     tls: Tls | None = None,
+    failure: Callable[[], BaseException | None] = lambda: None,
 ) -> None:
-    """Run ``app`` until a signal; returns after a clean stop.
+    """Run ``app`` until a signal, or until it cannot go on; returns after a clean stop.
 
-    tls: where it has a certificate, nobody is answered without TLS.
+    tls: where it has a certificate, nobody is answered without TLS. failure: see ``DrainingServer``.
 
     Raises:
         SystemExit: the address cannot be bound; the message says why and what to do.
@@ -116,7 +138,7 @@ def serve(
         server_header=False,
     )
     with suppress(KeyboardInterrupt), listener:
-        DrainingServer(config, drain, tls).run(sockets=[listener])
+        DrainingServer(config, drain, tls, failure).run(sockets=[listener])
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -19,6 +19,7 @@ from cloud_server.engine.steps import Step, Steps
 from cloud_server.metrics import CloudMetrics
 from cloud_server.schedule.budget import StepPace
 from cloud_server.schedule.chunk_model import Conditions
+from cloud_server.stages.layer_step import DeviceLost
 from cloud_server.stages.runner import Runner, StageLost
 from wire.errors import Code, SessionFailed
 from wire.hello import CloudIdentity
@@ -140,6 +141,8 @@ class Engine:
         except StageLost:
             self.sessions.lost = True
             self.sessions.upkeep.unclean.failed(step.moves)
+        except DeviceLost:
+            raise  # No step can be run any more: the process has to begin anew.
         except Exception as error:  # Whatever it is, it ends the sessions of this step and no others.
             requests = [each.session.request_id for each in step.stretches[:TOLD_REQUESTS]]
             kind = type(error.__cause__ or error).__name__

@@ -22,6 +22,10 @@ class StepFailed(Exception):
     """The step could not be computed, even row by row; other steps can."""
 
 
+class DeviceLost(Exception):
+    """What computes is gone for good, or never ends a step: only a new process can compute again."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """What a step gave.
@@ -48,15 +52,19 @@ class LayerStep:
 
     def __call__(self, hidden: torch.Tensor, spans: Sequence[PagedSpan], moves: Moves = ()) -> torch.Tensor:
         """Make the moves, then compute ``hidden [rows, hidden]`` of all spans, one after the other; returns outputs of
-        the same shape.
+        the same shape, where the layers are. ``hidden`` may be elsewhere.
 
-        Where memory runs out the step becomes two smaller ones, down to single rows. Raises ``StepFailed``.
+        Where memory runs out the step becomes two smaller ones, down to single rows. Raises ``StepFailed``, and
+        ``DeviceLost`` where a GPU is gone, which the next step would not mend.
         """
         try:
             self.pool.move(moves)
+            hidden = hidden.to(self.stack.device)
+            return self._run(hidden, spans)
         except (MemoryError, RuntimeError) as error:
             raise StepFailed(type(error).__name__) from error
-        return self._run(hidden, spans)
+        finally:
+            wait_for(self.stack.device)
 
     def _run(self, hidden: torch.Tensor, spans: Sequence[PagedSpan]) -> torch.Tensor:
         try:
@@ -73,6 +81,16 @@ class LayerStep:
             parts.append(self._run(hidden[begin : begin + rows], half))
             begin += rows
         return torch.cat(parts)
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until it has computed what it was given: a GPU says only then that it could not. Raises ``DeviceLost``."""
+    if device.type != "cuda":
+        return
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError as error:
+        raise DeviceLost(f"{device} is lost ({str(error).partition(chr(10))[0]})") from error
 
 
 def finite_spans(outputs: torch.Tensor, spans: Sequence[PagedSpan]) -> list[bool]:

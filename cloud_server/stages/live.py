@@ -177,8 +177,8 @@ class LivePipeline:
             began = perf_counter()
             try:
                 rows = step.hidden[0] if len(step.hidden) == 1 else torch.cat(list(step.hidden))
-                outputs = self._step(rows.to(self._step.stack.device), step.spans, step.moves)
-            except Exception as error:  # Whatever it is, it is this step's alone, and no other stage has heard of it.
+                outputs = self._step(rows, step.spans, step.moves)
+            except Exception as error:  # No other stage has heard of it.
                 self._settle(number, error)
                 continue
             head = StepHead(number, microseconds=round((perf_counter() - began) * 1e6))

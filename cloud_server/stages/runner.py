@@ -14,8 +14,11 @@ import torch
 
 from cloud_server.cache.pool import Moves
 from cloud_server.cache.span import PagedSpan
-from cloud_server.stages.layer_step import LayerStep, Ran, StepFailed, finite_spans
+from cloud_server.stages.layer_step import DeviceLost, LayerStep, Ran, StepFailed, finite_spans
 from split_model.warming import Warming
+
+STEP_WITHIN_S = 300.0
+"""A step that has not ended by then never will: devices have long given up what they wanted of it."""
 
 log = structlog.get_logger()
 
@@ -48,6 +51,7 @@ class Runner(Protocol):
         Raises:
             StepFailed: this step failed, the next may not. Its moves may not have been made.
             StageLost: nothing can be run until ``start``.
+            DeviceLost: nothing can be run in this process any more.
         """
         ...
 
@@ -75,7 +79,14 @@ class LocalRunner:
         await warm_up(self.run, self._step, self._warm_rows)
 
     async def run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves = ()) -> Ran:
-        return await asyncio.get_running_loop().run_in_executor(self._compute, self._run, hidden, spans, moves)
+        running = asyncio.get_running_loop().run_in_executor(self._compute, self._run, hidden, spans, moves)
+        try:
+            await asyncio.wait([running], timeout=STEP_WITHIN_S)
+        finally:
+            running.cancel()
+        if running.cancelled():
+            raise DeviceLost(f"a step has not ended within {STEP_WITHIN_S:g} s")
+        return running.result()
 
     async def stop(self) -> None:
         self._compute.shutdown(wait=False, cancel_futures=True)
@@ -83,8 +94,7 @@ class LocalRunner:
     def _run(self, hidden: Sequence[torch.Tensor], spans: Sequence[PagedSpan], moves: Moves) -> Ran:
         began = perf_counter()
         rows = hidden[0] if len(hidden) == 1 else torch.cat(list(hidden))
-        # Frames are in the host's memory, whatever the layers' device is.
-        outputs = self._step(rows.to(self._step.stack.device), spans, moves).cpu()
+        outputs = self._step(rows, spans, moves).cpu()
         return Ran(outputs, finite_spans(outputs, spans), perf_counter() - began)
 
 

@@ -22,7 +22,7 @@ from cloud_server.cache.pool import KVPool, Moves
 from cloud_server.cache.pool_attention import BackendMissing, choose_backend
 from cloud_server.cache.span import PagedSpan
 from cloud_server.config import MachineSettings, RemoteStageSettings
-from cloud_server.stages.layer_step import LayerStep
+from cloud_server.stages.layer_step import DeviceLost, LayerStep
 from cloud_server.stages.link import Link, Place
 from cloud_server.stages.plan import ALL_LOADED, LOADED, LOADED_WITHIN_S, StagePlan, stage_device
 from cloud_server.stages.step_wire import BadHead, StepHead
@@ -30,7 +30,7 @@ from peers.membership import Membership, join
 from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
 from service.alive_file import AliveSettings, alive_while
-from service.logs import configure_logs
+from service.logs import configure_logs, end_process
 from service.secret_files import current
 from service.settings import changed, setting, settings_command
 from service.shared_settings import ModelSettings, ProcessSettings
@@ -97,7 +97,7 @@ class Life:
     _link: Link | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Raises ``CannotLoad``; ``RuntimeError`` and ``BadHead`` once the pipeline has ended."""
+        """Raises ``CannotLoad``, ``DeviceLost``; ``RuntimeError`` and ``BadHead`` once the pipeline has ended."""
         rank, board = self.membership.rank, self.membership.board
         try:
             plan = StagePlan.read(self.membership.plan)
@@ -115,6 +115,11 @@ class Life:
             relay(self._link, step, rank)
         finally:
             self._link.abort()
+
+    @property
+    def ends_within_s(self) -> float:
+        """How long ``run`` may go on for a pipeline that has ended: loading cannot be broken off."""
+        return LOADED_WITHIN_S if self._link is None else END_WITHIN_S
 
     def abort(self) -> None:
         """The pipeline has ended, so ``run`` shall. On any thread."""
@@ -136,7 +141,7 @@ def load(config: StageConfig, plan: StagePlan, stages: int) -> LayerStep:
         device = choose_device(config.device, slice_bytes(spec, held, dtype))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    backend = choose_backend(device, dtype, config.attention, spec.head_dim)
+    backend = choose_backend(device, dtype, config.attention, spec.head_dim, plan.page_positions)
     stack = Stack.load(checkpoint, held, dtype, device)
     pool = KVPool(held.num_layers, spec.num_kv_heads, spec.head_dim, dtype, device, plan.pages, plan.page_positions)
     return LayerStep(stack, pool, backend)
@@ -161,15 +166,13 @@ def _compute(
     step: LayerStep, hidden: torch.Tensor, spans: list[PagedSpan], moves: Moves, rank: int
 ) -> torch.Tensor | None:
     try:
-        outputs = step(hidden.to(step.stack.device), spans, moves)
+        return step(hidden, spans, moves)
+    except DeviceLost:
+        raise  # Which ends the process.
     except Exception as error:  # Whatever it is, it is this step's alone.
         cause = error.__cause__ or error
         log.error("step failed in a stage", stage=rank, error=type(cause).__name__)
-        outputs = None
-    if step.stack.device.type == "cuda":
-        # Also where the step failed: a GPU that is lost for good raises here, which ends the process.
-        torch.cuda.synchronize(step.stack.device)
-    return outputs
+        return None
 
 
 async def serve(config: StageConfig) -> None:
@@ -198,10 +201,10 @@ async def _live(life: Life, compute: ThreadPoolExecutor) -> None:
         os._exit(1)  # Whatever it is doing, nobody wants it any more.
     life.abort()  # Also where it has ended by itself: the others wait for its connections to close.
     if not running.done():
-        await asyncio.wait([running], timeout=END_WITHIN_S)
+        await asyncio.wait([running], timeout=life.ends_within_s)
     if not running.done():
         log.error("this stage hangs, and ends")
-        os._exit(1)
+        end_process(1)
     try:
         running.result()
     except (RuntimeError, BadHead) as error:
@@ -220,6 +223,8 @@ def run(config: StageConfig) -> None:
         torch.set_num_threads(config.threads)
     try:
         asyncio.run(alive_while(config.alive_path, serve(config)))
+    except DeviceLost as error:
+        raise SystemExit(f"{error}: start this stage again") from None
     except (ConnectionFailed, ValueError) as error:
         status = str(error) if config.redial or isinstance(error, CannotLoad | ValueError) else 1
         raise SystemExit(status) from None

@@ -33,7 +33,7 @@ from peers.membership import Attendance, Membership, attend
 from peers.secret import BY_CERTIFICATE
 from peers.staying import stay
 from service.alive_file import AliveSettings, alive_while
-from service.logs import configure_logs
+from service.logs import configure_logs, end_process
 from service.secret_files import current
 from service.settings import changed, setting, settings_command
 from service.shared_settings import MemorySettings, ModelSettings, ProcessSettings
@@ -240,7 +240,7 @@ async def _live(
         await asyncio.wait([running], timeout=END_WITHIN_S)
     if not running.done():
         log.error("this member hangs, and ends")
-        os._exit(1)
+        end_process(1)
     try:
         running.result()
         membership.leave("the portal has ended it")

@@ -16,7 +16,7 @@ CLOUD: Final = "cloud server"
 USUAL_PORTS: Final = {GATEWAY: 8000, CLOUD: 8001}
 """Where nobody says otherwise."""
 
-_STATUSES: Final = ("ok", "draining", "failed")
+_STATUSES: Final = ("ok", "starting", "draining", "failed")
 _KNOWS_VERSION: Final = (200, 401, 403)
 """What a gateway says to ``/version``, with and without a key; a cloud server has no such path."""
 
@@ -67,6 +67,9 @@ def _other(about: str, wanted: str, who: str, status: int) -> Finding:
 def _health(about: str, who: str, status: str) -> Finding:
     if status == "ok":
         return Finding("health", "ok", f"the {who} is well", about=about)
+    if status == "starting":
+        todo = "Wait: a large model takes minutes. Its log says how far it is."
+        return Finding("health", "warn", f"the {who} is loading its layers", todo, about)
     if status == "draining":
         todo = "Wait until it is over and start it again, or dial another one."
         return Finding("health", "warn", f"the {who} is stopping, and takes nothing new", todo, about)

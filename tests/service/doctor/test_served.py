@@ -55,6 +55,13 @@ async def test_a_gateway_that_drains(gateway: Any) -> None:
     assert found["health"].status == "warn" and "stopping" in found["health"].seen
 
 
+async def test_a_cloud_that_loads_its_layers(answering: Any) -> None:
+    """It is to be waited for: to start it again would begin it all anew."""
+    async with answering({"/health": b'{"status": "starting"}'}) as port:
+        found = await told(port, CLOUD)
+    assert found["health"].status == "warn" and found["health"].todo.startswith("Wait")
+
+
 async def test_a_gateway_of_another_release(answering: Any) -> None:
     """Both releases are named."""
     answers = {"/health": OK, "/version": b'{"version": "9.9.9"}', "/ready": b"{}", "/state": b'{"agents": []}'}
