@@ -142,7 +142,7 @@ bench-gpu: $(DEV_READY)
 
 $(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Trilby needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Try: make serve PYTHON=python3.11")'
-	@test -x $(BIN)/python || (echo "Making a virtual environment in $(VENV) …" && $(PYTHON) -m venv $(VENV))
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || (echo "Making a virtual environment in $(VENV) …" && $(PYTHON) -m venv $(VENV))
 	@echo "Installing pinned packages (PyTorch is the big one; a minute or more the first time) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -r requirements-torch.lock
