@@ -40,6 +40,13 @@ def one_of(*values: str) -> Schema:
     return {"enum": list(values)}
 
 
+SCALE_DOWN: Final = thing(
+    "policies",
+    stabilizationWindowSeconds=NUMBER,
+    policies=some(
+        thing("type value periodSeconds", type=one_of("Pods", "Percent"), value=NUMBER, periodSeconds=NUMBER)
+    ),
+)
 SELECTOR: Final = thing(
     matchLabels=TEXTS,
     matchExpressions=some(
@@ -89,6 +96,7 @@ SPECS: Final[dict[tuple[str, str], Schema]] = {
         maxReplicaCount=NUMBER,
         pollingInterval=NUMBER,
         cooldownPeriod=NUMBER,
+        advanced=thing("", horizontalPodAutoscalerConfig=thing("", behavior=thing("", scaleDown=SCALE_DOWN))),
         fallback=thing("failureThreshold replicas", failureThreshold=NUMBER, replicas=NUMBER),
         triggers=some(
             thing("type metadata", type=TEXT, name=TEXT, metricType=one_of("AverageValue", "Value"), metadata=TEXTS)
