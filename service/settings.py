@@ -25,6 +25,7 @@ by commas or blanks. A secret may also come from a file: ``--token-file`` and ``
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -222,7 +223,17 @@ def _parameter_type(hint: Any, each: Field[Any]) -> click.ParamType[Any]:
     low, high = each.metadata["minimum"], each.metadata["maximum"]
     if hint is int:
         return click.IntRange(low, high)
-    return click.FloatRange(low, high) if hint is float else click.STRING
+    return _Number(low, high) if hint is float else click.STRING
+
+
+class _Number(click.FloatRange):
+    """A number, and not what says that it is none: that is neither below a limit nor above one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return found
 
 
 class _SettingsCommand(click.Command):

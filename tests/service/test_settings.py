@@ -66,6 +66,8 @@ def test_a_setting_that_may_be_repeated() -> None:
         (["--model", "x"], {"TRILBY_PORT": "many"}, "TRILBY_PORT"),
         (["--model", "x", "--mode", "c"], {}, "--mode"),
         (["--model", "bad"], {}, "not good"),
+        (["--model", "x", "--limit", "nan"], {}, "--limit"),
+        (["--model", "x"], {"TRILBY_LIMIT": "NaN"}, "TRILBY_LIMIT"),
     ],
 )
 def test_bad_values_are_refused_by_name(arguments: list[str], variables: dict[str, str], word: str) -> None:
