@@ -32,6 +32,9 @@ MAX_REASON_BYTES = 120
 MAX_UNREAD = 256
 """Frames received and not yet taken by the application; the socket is not read beyond that."""
 
+MAX_UNREAD_BYTES = MAX_QUEUED_BYTES
+"""Bytes of the tensors of those, or a little more: as many as a peer has waiting to be sent, at most."""
+
 
 class Stream:
     """Typed messages over one websocket.
@@ -54,6 +57,9 @@ class Stream:
         self._flushed.set()
         self._send_by: float | None = None
         self._in: asyncio.Queue[Frame | None] = asyncio.Queue(MAX_UNREAD)
+        self._unread_bytes = 0
+        self._taken = asyncio.Event()
+        """Set when the application has taken a frame."""
         self._tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self._keep_time())]
 
     @property
@@ -138,6 +144,8 @@ class Stream:
         if frame is None:
             self._stop()  # Every later call ends the same way.
             raise self._connection.failure or ConnectionFailed(Code.LOST, "the connection is closed")
+        self._unread_bytes -= _tensor_bytes(frame)
+        self._taken.set()
         return frame
 
     async def close(self) -> None:
@@ -183,7 +191,11 @@ class Stream:
                 if self._connection.failure is not None:
                     break
                 if frame is not None:
+                    self._unread_bytes += _tensor_bytes(frame)
                     await self._in.put(frame)
+                    while self._unread_bytes > MAX_UNREAD_BYTES:
+                        self._taken.clear()
+                        await self._taken.wait()
         except TransportClosed as closed:
             self._connection.fail(ConnectionFailed(Code.LOST, closed.reason))
         self._stop()
@@ -240,6 +252,10 @@ class Stream:
         """Have those who wait for headroom look again."""
         self._less.set()
         self._less.clear()
+
+
+def _tensor_bytes(frame: Frame) -> int:
+    return sum(len(each.data) for each in frame.tensors)
 
 
 def _short(reason: str) -> str:

@@ -273,6 +273,30 @@ async def test_who_is_given_up_for_silence_is_not_waited_for(monkeypatch: pytest
             assert clock() - noticed < CLOSE_WITHIN_S / 2
 
 
+async def test_unread_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an application has not taken yet waits at its peer, however few frames it is; then all of it comes."""
+    monkeypatch.setattr(wire.stream, "MAX_UNREAD_BYTES", 10_000)
+    go_on, streams = asyncio.Event(), list[Stream]()
+
+    async def slow(stream: Stream) -> None:
+        streams.append(stream)
+        await go_on.wait()
+        await echo(stream)
+
+    async with served(slow) as url, dial(url, Role.DEVICE, CLOUD_LINK) as stream:
+        await greeted(stream)
+        for number in range(50):
+            stream.post(Forward(1, number, 0, 1), [Tensor("float32", (1, 250), bytes(1000))])
+        await until(lambda: streams and streams[0]._unread_bytes > 10_000)
+        await asyncio.sleep(0.2)
+        assert streams[0]._in.qsize() == 11
+        go_on.set()
+        for number in range(50):
+            message = (await stream.receive()).message
+            assert isinstance(message, Result) and message.sequence == number
+        assert streams[0]._unread_bytes == 0
+
+
 async def test_queued_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that does not take what is short is given up instead of filling memory."""
     monkeypatch.setattr(wire.stream, "MAX_QUEUED_BYTES", 10_000)
