@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from cloud_server.cache.attention_cuda import MAX_HEAD_DIM, flash, torch_varlen
+from cloud_server.cache.attention_cuda import FLASH_PAGE_POSITIONS, MAX_HEAD_DIM, flash, torch_varlen
 from cloud_server.cache.pool import KVPool
 from cloud_server.cache.span import PagedSpan
 from split_model.attention import Sight, attend_in, sight_of
@@ -176,13 +176,18 @@ def _from(runs: Sequence[range], first: int) -> list[range]:
 
 
 BACKENDS = ("auto", "sdpa", "varlen", "flash")
-"""What can be wanted. ``auto``: on CUDA in half precision the first of flash, varlen that is there; else sdpa."""
+"""What can be wanted. ``auto``: on CUDA in half precision the first of flash, where it reads pages of this size, and
+varlen that is there; else sdpa."""
 
 
 def choose_backend(
-    device: torch.device | str, dtype: torch.dtype, wanted: str = "auto", head_dim: int | None = None
+    device: torch.device | str,
+    dtype: torch.dtype,
+    wanted: str = "auto",
+    head_dim: int | None = None,
+    page_positions: int = FLASH_PAGE_POSITIONS,
 ) -> Backend:
-    """The backend for a pool of this dtype, and of this size of heads where it is known.
+    """The backend for a pool of this dtype and pages of so many positions, and of this size of heads where it is known.
 
     Raises:
         ValueError: ``wanted`` is none of ``BACKENDS``.
@@ -193,6 +198,8 @@ def choose_backend(
     for name, make in (("flash", flash), ("varlen", torch_varlen)):
         if wanted not in (name, "auto"):
             continue
+        if wanted == "auto" and name == "flash" and page_positions % FLASH_PAGE_POSITIONS:
+            continue  # It would have keys and values copied in each layer; the next one reads pages of any size.
         reason = _unfit(torch.device(device), dtype, head_dim)
         try:
             if reason is None:
