@@ -8,10 +8,10 @@ from itertools import takewhile
 
 from drafting.choosing import Chooser
 from drafting.drafter import Guess
+from drafting.masks import CannotTell
 from drafting.proposing import Candidate, Proposer
 from drafting.verification import Rule
 from split_model.sampling import NOBODY
-from wire.errors import SessionFailed
 
 FORM = "form"
 """The source of candidates that no drafter was asked for: the form of the answer leaves nothing else to say."""
@@ -34,7 +34,7 @@ class Continuing:
         masks = self._chooser.masks
         try:
             tokens = () if masks is None else masks.forced([*self._chooser.generated, *drafted])
-        except SessionFailed:  # Nobody can tell there. Who chooses a token there, if anybody ever does, is told so.
+        except CannotTell:  # Nobody can tell there. Who chooses a token there, if anybody ever does, is told so.
             return []
         return list(takewhile(self.fits, (Candidate(token, 1.0, None, FORM) for token in tokens)))
 
@@ -49,7 +49,7 @@ class Continuing:
                 return forced[:1]
             if guess is not None:
                 found = self._proposer.candidates(guess, self._chooser.generated, drafted, count)
-        except SessionFailed:
+        except CannotTell:
             return []
         return [each for each in found if self.fits(each)]
 

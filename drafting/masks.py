@@ -15,6 +15,10 @@ import torch
 from split_model.device import put
 
 
+class CannotTell(Exception):
+    """Nobody can tell what may follow a text."""
+
+
 class Masks(Protocol):
     """What one answer may say. ``text`` is its tokens so far, drafted ones last. Several threads may ask."""
 
@@ -22,7 +26,7 @@ class Masks(Protocol):
         """Which tokens may not follow ``text``, bool ``[vocab]`` in the host's memory; None: all may, or it does not
         matter any more, since ``text`` is complete or never may be said.
 
-        Raises ``SessionFailed`` where nobody can tell.
+        Raises ``CannotTell``, as ``forced`` and ``ended`` do.
         """
         ...
 

@@ -78,7 +78,7 @@ class Proposer:
 
         Raises:
             BadSampling: ``logit_bias`` names an id outside the vocabulary.
-            SessionFailed: the answer's form cannot tell what may follow.
+            CannotTell: as the answer's masks.
         """
         assert count > 0
         text = [*generated, *drafted] if self._warps_by_text or self._masks is not None else ()

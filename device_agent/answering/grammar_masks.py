@@ -20,6 +20,7 @@ import numpy
 import torch
 from llguidance import LLMatcher
 
+from drafting.masks import CannotTell
 from wire.errors import Code, SessionFailed
 
 MOST_KNOWN: Final = 64
@@ -53,6 +54,10 @@ class _After:
 
 class _GivenUp(Exception):
     """A form's states are at one of llguidance's limits, and so for all copies of it."""
+
+
+class FormFailed(SessionFailed, CannotTell):
+    """An answer cannot go on in its form."""
 
 
 class GrammarMasks:
@@ -104,7 +109,7 @@ class GrammarMasks:
         wanted = [text for text in texts if tuple(text) not in self._known]
 
         def look() -> None:
-            with suppress(SessionFailed):  # Who chooses a token there is told.
+            with suppress(FormFailed):  # Who chooses a token there is told.
                 for text in wanted:
                     self._after(text)
 
@@ -119,7 +124,7 @@ class GrammarMasks:
 
     @contextmanager
     def _parser(self, text: Sequence[int]) -> Iterator[None]:
-        """Nobody else has the parser, and what it takes counts. Raises ``SessionFailed`` where that is too much."""
+        """Nobody else has the parser, and what it takes counts. Raises ``FormFailed`` where that is too much."""
         with self._lock:
             began = thread_time()
             try:
@@ -142,7 +147,7 @@ class GrammarMasks:
             return found
 
     def _found(self, text: Sequence[int]) -> _After:
-        """Raises ``SessionFailed`` where a form that nobody else has used comes to a limit."""
+        """Raises ``FormFailed`` where a form that nobody else has used comes to a limit."""
         try:
             return self._looked_up(text)
         except _GivenUp as limit:
@@ -158,7 +163,7 @@ class GrammarMasks:
         self._at.clear()
 
     def _looked_up(self, text: Sequence[int]) -> _After:
-        """Raises ``_GivenUp``, and ``SessionFailed`` where no token may follow."""
+        """Raises ``_GivenUp``, and ``FormFailed`` where no token may follow."""
         if not self._goes_on(text):
             return _After(None)
         bits = numpy.frombuffer(self._matcher.compute_bitmask(), numpy.uint8)
@@ -199,9 +204,9 @@ class GrammarMasks:
             _check(whole)
         return read == len(new) and not self._matcher.is_stopped()
 
-    def _failed(self, why: str) -> SessionFailed:
+    def _failed(self, why: str) -> FormFailed:
         reason = why.partition("\n")[0][:MAX_REASON]
-        return SessionFailed(
+        return FormFailed(
             Code.INVALID_REQUEST, f"the answer cannot go on in the form asked for: {reason}", param=self._param
         )
 
