@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from split_model.end_parts import head_parts
-from split_model.errors import BadCheckpoint, ModelNotFound
+from split_model.errors import BadCheckpoint, ModelNotFound, UnsupportedModel
 from split_model.families.fields import first_token_id
 from split_model.safetensors_file import SafetensorsFile, TensorEntry
 from split_model.slices import slice_parts, whole
@@ -62,7 +62,8 @@ class Checkpoint:
             raise ModelNotFound("no folder has a name that long; name the folder of a Hugging Face model")
         if not (folder / "config.json").is_file():
             raise ModelNotFound(f"{folder} has no config.json; name the folder of a Hugging Face model")
-        spec = ModelSpec.from_config(read_object(folder / "config.json", MAX_CONFIG_BYTES))
+        config = read_object(folder / "config.json", MAX_CONFIG_BYTES)
+        spec = ModelSpec.from_config(config)
         if attention is not None:
             spec.check_attention(attention)
         usual = NOTHING_USUAL
@@ -73,6 +74,8 @@ class Checkpoint:
             if spec.attention == "cross" and generation.get("decoder_start_token_id") is not None:
                 start = first_token_id(generation, "decoder_start_token_id", spec.vocab_size)
                 spec = dataclasses.replace(spec, bos_token_id=start)
+        elif spec.attention != "bidirectional":
+            usual = UsualSampling.read(config, "config.json")
         files: dict[str, SafetensorsFile] = {}
         if (folder / SINGLE_FILE).is_file():
             files[SINGLE_FILE] = SafetensorsFile(folder / SINGLE_FILE)
@@ -85,6 +88,7 @@ class Checkpoint:
             )
         checkpoint = cls(folder, spec, shard_of, usual)
         checkpoint._files |= files
+        checkpoint._check_embeddings()
         if spec.pooled_size and not spec.labels and not checkpoint.has(f"{spec.names.pooler}.weight"):
             # Saved without a pooler, as models for vectors are that need none.
             checkpoint.spec = dataclasses.replace(spec, pooled_size=0)
@@ -145,7 +149,7 @@ class Checkpoint:
         Raises BadCheckpoint where they cannot be read.
         """
         names = self.spec.names
-        embedding, head = self._found(names.embedding), self._found(names.head)
+        embedding, head = self._known(names.embedding), self._found(names.head)
         if not self.spec.tied_embeddings or embedding is None or head is None or embedding == head:
             return False
         entries = [self._file(each).entry(each) for each in (embedding, head)]
@@ -154,7 +158,7 @@ class Checkpoint:
         rows = entries[0].shape[0]
         for begin in range(0, rows, COMPARED_ROWS):
             block = range(begin, min(begin + COMPARED_ROWS, rows))
-            if not torch.equal(self.read(names.embedding, block), self.read(names.head, block)):
+            if not torch.equal(self.read(embedding, block), self.read(head, block)):
                 return True
         return False
 
@@ -183,7 +187,7 @@ class Checkpoint:
             state.update(json.dumps([name, entry.dtype, entry.shape]).encode())
             state.update(self._sample(self._resolve(name)))
         names = self.spec.names
-        embedding, head = self._found(names.embedding), self._found(names.head)
+        embedding, head = self._known(names.embedding), self._found(names.head)
         # A head of its own, though the config ties it; most files that have both have the same in both.
         if self.spec.tied_embeddings and embedding and head and self._sample(embedding) != self._sample(head):
             state.update(self._sample(head))
@@ -199,17 +203,35 @@ class Checkpoint:
 
     def _resolve(self, name: str) -> str:
         """The name that the files use: some leave out the leading prefix, some keep of a tied pair only the head."""
-        names = self.spec.names
-        known = [name, names.head] if name == names.embedding and self.spec.tied_embeddings else [name]
-        for renaming in names.renamings:
+        found = self._known(name)
+        if found is None and name == self.spec.names.embedding and self.spec.tied_embeddings:
+            found = self._found(self.spec.names.head)
+        if found is None:
+            raise BadCheckpoint(f"{self.path} has no tensor {name}; its config.json belongs to another model")
+        return found
+
+    def _known(self, name: str) -> str | None:
+        """The tensor of this name, or of one that other versions of transformers have for it, as the files name it."""
+        return next((found for found in map(self._found, self._names_of(name)) if found is not None), None)
+
+    def _names_of(self, name: str) -> list[str]:
+        names = [name]
+        for renaming in self.spec.names.renamings:
             other = name
             for piece, instead in renaming:
                 other = other.replace(piece, instead)
-            known.append(other)
-        for each in known:
-            if (found := self._found(each)) is not None:
-                return found
-        raise BadCheckpoint(f"{self.path} has no tensor {name}; its config.json belongs to another model")
+            names.append(other)
+        return names
+
+    def _check_embeddings(self) -> None:
+        """That who reads and who writes look tokens up in the same table: transformers 5 takes what is there, and here
+        there is one. Windows of the tables are compared. Raises UnsupportedModel."""
+        if self.spec.reader is None:
+            return
+        named = sorted({name for name in self._names_of(self.spec.names.embedding) if name in self._shard_of})
+        tables = [name for name in named if (self.path / self._shard_of[name]).is_file()]
+        if len({self._sample(name) for name in tables}) > 1:
+            raise UnsupportedModel(f"{' and '.join(tables)} differ: several embeddings of a model are not supported")
 
     def _found(self, name: str) -> str | None:
         """A name as the files have it, with the leading prefix or without."""

@@ -80,5 +80,8 @@ class ModelSpec(Architecture):
             raise UnsupportedModel(f"a {self.model_type} model {_DOES[self.attention]}: it cannot be used here")
 
     def with_eos(self, value: object) -> tuple[int, ...]:
-        """The end-of-sequence ids that `generation_config.json` states; ours where it states none."""
-        return fields.token_ids({"eos_token_id": value}, "eos_token_id", self.vocab_size) or self.eos_token_ids
+        """The end-of-sequence ids that `generation_config.json` states, none where it says "never"; ours where it says
+        nothing."""
+        if value is None:
+            return self.eos_token_ids
+        return fields.token_ids({"eos_token_id": value}, "eos_token_id", self.vocab_size)

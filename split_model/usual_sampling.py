@@ -1,6 +1,7 @@
 """How a model's `generation_config.json` has tokens chosen, where a request says nothing else. No torch.
 
-transformers applies it in `generate`, greedy or not, and vLLM to requests: a model is tuned with it.
+transformers applies it in `generate`, greedy or not, and vLLM to requests: a model is tuned with it. Older models have
+no such file, and these fields in their `config.json`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ _CHANGES_NOTHING: Mapping[str, tuple[object, ...]] = {
     "forced_eos_token_id": (),
     "exponential_decay_length_penalty": (),
     "guidance_scale": (1.0,),
+    "watermarking_config": (),
+    "stop_strings": ([],),
+    "top_h": (),
+    "max_time": (),
+    "penalty_alpha": (0.0,),
+    "dola_layers": (),
+    "force_words_ids": ([],),
 }
 """Fields by which transformers changes what is said and which are not done here, with values that change nothing."""
 
@@ -57,16 +65,18 @@ class UsualSampling:
     ignored: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, config: Mapping[str, Any]) -> UsualSampling:
-        """Of a parsed `generation_config.json`. Raises BadCheckpoint for a value that is none."""
+    def read(cls, config: Mapping[str, Any], file: str = "generation_config.json") -> UsualSampling:
+        """Of a parsed `generation_config.json`, or of that ``file``. Raises BadCheckpoint for a value that is none."""
         found: dict[str, Any] = {}
         for name, (least, most) in _RANGES.items():
             value = config.get(name)
+            if name == "top_k" and isinstance(value, int) and value < 0:
+                value = 0  # Off, as some files say it.
             if value is None:
                 continue
             kinds = (int,) if name == "top_k" else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-                raise BadCheckpoint(f"generation_config.json has {name} {value!r}; it is from {least} to {most}")
+                raise BadCheckpoint(f"{file} has {name} {value!r}; it is from {least} to {most}")
             found[name] = value
         ignored = [
             name

@@ -145,14 +145,18 @@ def read(config: Mapping[str, Any]) -> Architecture:
 
 
 def _mlp(config: Mapping[str, Any]) -> tuple[str, bool]:
-    """The activation, and whether there is a gate."""
+    """The activation, and whether there is a gate. Fields that say one of the two alone win, as in transformers."""
     value = config.get("feed_forward_proj", "relu")
     if not isinstance(value, str):
         raise UnsupportedModel(f"feed_forward_proj is {value!r}; it must be an activation, perhaps behind 'gated-'")
     named = value.removeprefix("gated-")
     if value == "gated-gelu":
         named = "gelu_new"
-    return fields.activation({"feed_forward_proj": named}, "feed_forward_proj", "relu"), value.startswith("gated-")
+    field = "feed_forward_proj"
+    if config.get("dense_act_fn") is not None:
+        field, named = "dense_act_fn", config["dense_act_fn"]
+    gated = fields.flag(config, "is_gated_act", value.startswith("gated-"))
+    return fields.activation({field: named}, field, "relu"), gated
 
 
 def _relative(config: Mapping[str, Any]) -> Relative:

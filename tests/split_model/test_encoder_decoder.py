@@ -121,6 +121,62 @@ def test_other_names_and_a_start_that_only_generation_knows(tmp_path: Path) -> N
     torch.testing.assert_close(renamed.logits(renamed.read([text])[0], written), wanted, rtol=0, atol=0)
 
 
+def as_transformers(folder: Path) -> bool:
+    """Whether logits of files as they are now are transformers'."""
+    oracle = transformers.T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    model, text, written = EncoderDecoder.load(folder), ids(20), ids(10)
+    found, wanted = model.logits(model.read([text])[0], written), oracle_logits(oracle, text, written)
+    return torch.allclose(found, wanted, rtol=0, atol=TOLERANCE * max(1.0, float(wanted.abs().max()) / 10))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"feed_forward_proj": "gated-gelu", "dense_act_fn": "relu"},
+        {"feed_forward_proj": "gated-silu", "dense_act_fn": "gelu_new", "is_gated_act": None},
+        {"feed_forward_proj": "gelu_new", "is_gated_act": True},
+    ],
+)
+def test_an_mlp_that_is_described_twice(said: dict[str, Any], tmp_path: Path) -> None:
+    """Where the fields contradict each other, the special ones hold, as in transformers."""
+    folder = build_tiny("t5-gated", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    for field in ("dense_act_fn", "is_gated_act"):
+        config.pop(field, None)
+    said = {field: value for field, value in said.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps({**config, **said}))
+    assert as_transformers(folder)
+
+
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+def test_halves_that_look_tokens_up_in_tables_of_their_own_are_refused(half: str, tmp_path: Path) -> None:
+    """transformers 5 takes both where they differ; the same table twice is one."""
+    folder = build_tiny("t5-gated", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[f"{half}.embed_tokens.weight"] = tensors["shared.weight"].clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert as_transformers(folder)
+    tensors[f"{half}.embed_tokens.weight"] += 1
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=rf"{half}\.embed_tokens\.weight and shared\.weight differ"):
+        Checkpoint.open(folder, None)
+
+
+def test_a_head_beside_the_encoders_table(tmp_path: Path) -> None:
+    """Tied by the config, and the file has another head, and no shared table by that name: each is what it is."""
+    folder = build_tiny("t5", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "embed_tokens" not in name and name != "shared.weight"}
+    kept["encoder.embed_tokens.weight"] = tensors["shared.weight"]
+    kept["lm_head.weight"] = torch.randn(97, 32, generator=torch.Generator().manual_seed(5))
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    assert Checkpoint.open(folder, None).has_own_head() and as_transformers(folder)
+    before = Checkpoint.open(folder, None).digest()
+    kept["lm_head.weight"] += 1
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    assert Checkpoint.open(folder, None).digest() != before
+
+
 def test_sessions_in_one_step_are_as_alone(model: EncoderDecoder) -> None:
     """Texts of different lengths, each with a source of its own, in chunks of different sizes."""
     lengths, steps = (12, 5, 1), ((3, 1, 0), (1, 4, 1), (5, 1, 6))

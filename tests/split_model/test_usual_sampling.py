@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from split_model.checkpoint import Checkpoint
 from split_model.errors import BadCheckpoint
@@ -26,6 +27,33 @@ def test_values_are_those_of_the_file(tiny: Path, tmp_path: Path) -> None:
     assert Checkpoint.open(folder).usual == NOTHING_USUAL
     (folder / "generation_config.json").unlink()
     assert Checkpoint.open(folder).usual == NOTHING_USUAL
+
+
+def test_without_that_file_they_are_as_the_config_says(tiny: Path, tmp_path: Path) -> None:
+    """As transformers takes them then: models of some years ago have them there."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "repetition_penalty": 1.8, "no_repeat_ngram_size": 2}))
+    usual, theirs = Checkpoint.open(folder).usual, AutoModelForCausalLM.from_pretrained(folder).generation_config
+    assert usual.repetition_penalty == theirs.repetition_penalty == 1.8
+    assert usual.ignored == ("no_repeat_ngram_size",) and theirs.no_repeat_ngram_size == 2
+    (folder / "config.json").write_text(json.dumps({**config, "temperature": "hot"}))
+    with pytest.raises(BadCheckpoint, match=r"config\.json has temperature"):
+        Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize("said", [-1, 5000, [-1], []])
+def test_an_end_that_never_comes_is_none(said: Any, tiny: Path, tmp_path: Path) -> None:
+    """A file that says so is not one that says nothing, whatever the config has."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": 60}))
+    assert Checkpoint.open(folder).spec.eos_token_ids == (60,)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": said}))
+    assert Checkpoint.open(folder).spec.eos_token_ids == ()
 
 
 @pytest.mark.parametrize(
@@ -51,3 +79,6 @@ def test_what_is_not_done_is_named() -> None:
     """Where transformers would say something else by it; a value that changes nothing is none."""
     said = {"num_beams": 4, "no_repeat_ngram_size": 0, "bad_words_ids": [[3]], "suppress_tokens": [], "do_sample": True}
     assert UsualSampling.read(said).ignored == ("num_beams", "bad_words_ids")
+    assert UsualSampling.read({"watermarking_config": {"bias": 6.0}, "stop_strings": None, "top_k": -1}) == (
+        UsualSampling(top_k=0, ignored=("watermarking_config",))
+    )
