@@ -23,6 +23,7 @@ from service.logs import configure_logs
 from service.modes import MODES
 from service.settings import settings_command
 from service.stopping import end_at_once
+from split_model.device import DeviceLost
 from split_model.errors import ModelError
 
 EXAMPLES = """
@@ -86,6 +87,8 @@ def run_device(config: DeviceConfig, load: LoadDrafters) -> None:
                 await device.run()
         except GroupEnded as ended:
             raise SystemExit(f"The group has ended: {ended}") from None
+        except DeviceLost as lost:
+            raise SystemExit(f"Nothing can be computed here any more: {lost}") from None
 
     with suppress(KeyboardInterrupt), closing(traces):
         asyncio.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from device_agent.agent import Agent
@@ -15,6 +16,7 @@ from device_agent.chain.model_ends import DeviceParts
 from device_agent.config import DeviceConfig
 from device_agent.warm_up import warm_up, warm_up_reader
 from service.stopping import Urgency, stop_signals
+from split_model.device import wait_for
 from split_model.offload.loader import Loader
 from wire.group_messages import GroupReport
 from wire.observed_messages import Wire
@@ -161,6 +163,8 @@ class Device:
             if isinstance(self.model, ServedChain):
                 self.model.conversations.sweep(asyncio.get_running_loop().time())
                 lane = self.model.chain.compute.lane()
+                if lane.idle:
+                    await lane.submit(partial(wait_for, self.parts.head.device))  # Ends this where a GPU is lost.
                 if self.model.pruner is not None and lane.idle:
                     await lane.submit(self.model.pruner.tidy)
 

@@ -29,6 +29,10 @@ Mark = torch.cuda.Event | None
 _NAME = re.compile(r"auto|cpu|cuda(:[0-9]{1,3})?")
 
 
+class DeviceLost(Exception):
+    """What computes is gone for good, or never ends a step: only a new process can compute again."""
+
+
 def choose_device(name: str, weight_bytes: int) -> torch.device:
     """What ``--device`` means on this machine.
 
@@ -140,3 +144,14 @@ class CopyStream:
         """Until the device has come to it."""
         if mark is not None:
             mark.synchronize()
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until it has computed what it was given: a GPU says only then that it could not. Raises ``DeviceLost``."""
+    if device.type != "cuda":
+        return
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise DeviceLost(f"{device} is lost ({reason})") from error

@@ -19,8 +19,8 @@ from cloud_server.engine.steps import Step, Steps
 from cloud_server.metrics import CloudMetrics
 from cloud_server.schedule.budget import StepPace
 from cloud_server.schedule.chunk_model import Conditions
-from cloud_server.stages.layer_step import DeviceLost
 from cloud_server.stages.runner import Runner, StageLost
+from split_model.device import DeviceLost
 from wire.errors import Code, SessionFailed
 from wire.hello import CloudIdentity
 from wire.limits import ITEM_BYTES

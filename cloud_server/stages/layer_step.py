@@ -15,15 +15,12 @@ from cloud_server.cache.batch import PagedBatch
 from cloud_server.cache.pool import KVPool, Moves
 from cloud_server.cache.pool_attention import Backend
 from cloud_server.cache.span import PagedSpan
+from split_model.device import wait_for
 from split_model.stack import Stack
 
 
 class StepFailed(Exception):
     """The step could not be computed, even row by row; other steps can."""
-
-
-class DeviceLost(Exception):
-    """What computes is gone for good, or never ends a step: only a new process can compute again."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,6 @@ class LayerStep:
             parts.append(self._run(hidden[begin : begin + rows], half))
             begin += rows
         return torch.cat(parts)
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until it has computed what it was given: a GPU says only then that it could not. Raises ``DeviceLost``."""
-    if device.type != "cuda":
-        return
-    try:
-        torch.cuda.synchronize(device)
-    except RuntimeError as error:
-        raise DeviceLost(f"{device} is lost ({str(error).partition(chr(10))[0]})") from error
 
 
 def finite_spans(outputs: torch.Tensor, spans: Sequence[PagedSpan]) -> list[bool]:

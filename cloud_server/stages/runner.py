@@ -14,7 +14,8 @@ import torch
 
 from cloud_server.cache.pool import Moves
 from cloud_server.cache.span import PagedSpan
-from cloud_server.stages.layer_step import DeviceLost, LayerStep, Ran, StepFailed, finite_spans
+from cloud_server.stages.layer_step import LayerStep, Ran, StepFailed, finite_spans
+from split_model.device import DeviceLost
 from split_model.warming import Warming
 
 STEP_WITHIN_S = 300.0

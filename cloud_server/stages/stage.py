@@ -22,7 +22,7 @@ from cloud_server.cache.pool import KVPool, Moves
 from cloud_server.cache.pool_attention import BackendMissing, choose_backend
 from cloud_server.cache.span import PagedSpan
 from cloud_server.config import MachineSettings, RemoteStageSettings
-from cloud_server.stages.layer_step import DeviceLost, LayerStep
+from cloud_server.stages.layer_step import LayerStep
 from cloud_server.stages.link import Link, Place
 from cloud_server.stages.plan import ALL_LOADED, LOADED, LOADED_WITHIN_S, StagePlan, stage_device
 from cloud_server.stages.step_wire import BadHead, StepHead
@@ -37,7 +37,7 @@ from service.shared_settings import ModelSettings, ProcessSettings
 from service.stopping import end_at_once
 from service.tls_settings import TlsSettings
 from split_model.checkpoint import Checkpoint
-from split_model.device import AUTO, choose_device
+from split_model.device import AUTO, DeviceLost, choose_device
 from split_model.errors import ModelError
 from split_model.hub import identity, resolve
 from split_model.slices import Slice, slice_bytes

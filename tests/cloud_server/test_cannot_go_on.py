@@ -20,8 +20,8 @@ from processes import free_port, with_paths
 
 from cloud_server.config import CloudConfig
 from cloud_server.stages import layer_step, runner, stage
-from cloud_server.stages.layer_step import DeviceLost
 from cloud_server.stages.stage import StageConfig
+from split_model.device import DeviceLost
 from wire.errors import Code
 from wire.message import Failed
 from wire.session_messages import Forward, Open
@@ -33,9 +33,10 @@ import sys, time
 from cloud_server.__main__ import run
 from cloud_server.config import CloudConfig
 from cloud_server.stages import layer_step, runner
+from split_model.device import DeviceLost
 
 def lost(device):
-    raise layer_step.DeviceLost("it is lost")
+    raise DeviceLost("it is lost")
 
 if sys.argv[3] == "lost":
     layer_step.wait_for = lost
@@ -57,7 +58,7 @@ def test_its_process_ends_as_failed(how: str, tiny: Path) -> None:
 
 LOSES_ITS_GPU = """
 import torch
-from cloud_server.stages.layer_step import DeviceLost, wait_for
+from split_model.device import DeviceLost, wait_for
 
 there = torch.zeros(4, device="cuda")
 wait_for(there.device)
