@@ -160,9 +160,9 @@ class _Answer:
         self._complete = False
         self._kind = way.name, request.cache_salt
         self._form = None if form is None else form.key
-        masks = None if form is None else form.masks()
+        self._masks = None if form is None else form.masks()
         ends, noise = ends_of(request, model.tokenizer), seed_of(seed, index)
-        self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, masks)
+        self._chooser = Chooser(params, prompt.ids, noise, request.logprobs, ends, prompt.max_tokens, self._masks)
         dialect = model.tokenizer.dialect
         decode, reader = model.tokenizer.decoding(dialect.marks(request)), dialect.reader(request, prompt.ending)
         self._text = AnswerText(request, decode, reader, prompt.ids)
@@ -209,6 +209,8 @@ class _Answer:
                 self._way.earlier.add(self._form, self._chooser.generated)
             return reason, session.spent
         finally:
+            if self._masks is not None:  # Others of the request may go on for long.
+                self._masks.close()
             if first is not None or not self._complete:
                 session.close()
 
@@ -280,7 +282,7 @@ class _Answer:
                 self.prefilled.set()  # By its first token.
                 self._phases.generates(session)
                 self._count += 1
-                self._deltas.token(chosen, session)
+                self._deltas.token(chosen, session, self._text.held)
                 reason = "stop" if chosen.reason == "complete" else chosen.reason or reason
                 # An end token is counted and has no text. Behind scores of a prompt it has its own too, since clients
                 # tell both apart by counting.
@@ -294,6 +296,6 @@ class _Answer:
                     self._deltas.send(shown)
                 if stopped:
                     return self._text.reason
-        shown, stopped = self._text.end()
+        shown, stopped = self._text.end(whole=reason != "length")
         self._deltas.send(shown)
         return self._text.reason if stopped or reason == "stop" else reason

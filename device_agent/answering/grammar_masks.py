@@ -19,6 +19,7 @@ from typing import Final
 import numpy
 import torch
 from llguidance import LLMatcher
+from numpy.typing import NDArray
 
 from drafting.masks import CannotTell
 from wire.errors import Code, SessionFailed
@@ -44,11 +45,12 @@ class _After:
     """What is known of a text.
 
     Attributes:
-        barred: bool ``[vocab]``; None where nothing follows.
+        may: uint8, a bit for each token that may follow, as llguidance has them: masks of an answer are tens of
+            thousands of bytes each. None where nothing follows.
         forced: tokens that are sure to follow, or as good as.
     """
 
-    barred: torch.Tensor | None
+    may: NDArray[numpy.uint8] | None
     forced: Sequence[int] = ()
 
 
@@ -91,6 +93,7 @@ class GrammarMasks:
         """The text that the parser has read."""
         self._known: OrderedDict[tuple[int, ...], _After] = OrderedDict()
         self._lock = Lock()
+        self._over = False
         self._spent_s = 0.0
         self._looked = 0
         """Texts that the parser has read, most of them a draft's: what is asked again is known."""
@@ -103,7 +106,13 @@ class GrammarMasks:
 
     def barred(self, text: Sequence[int]) -> torch.Tensor | None:
         """See ``Masks``, here and below."""
-        return self._after(text).barred
+        may = self._after(text).may
+        if may is None:
+            return None
+        barred = numpy.ones(self._vocabulary, numpy.bool_)
+        bits = numpy.unpackbits(may, bitorder="little")[: self._vocabulary]
+        barred[: len(bits)] = bits == 0
+        return torch.from_numpy(barred)
 
     def foresee(self, texts: Iterable[Sequence[int]]) -> None:
         wanted = [text for text in texts if tuple(text) not in self._known]
@@ -120,12 +129,21 @@ class GrammarMasks:
         return self._after(text).forced
 
     def ended(self, text: Sequence[int]) -> bool:
-        return self._after(text).barred is None
+        return self._after(text).may is None
+
+    def close(self) -> None:
+        """The answer is over: nothing of it is kept, and nobody looks further. Safe to call twice."""
+        with self._lock:
+            self._over = True
+            self._known.clear()
+            self._begin_again()
 
     @contextmanager
     def _parser(self, text: Sequence[int]) -> Iterator[None]:
         """Nobody else has the parser, and what it takes counts. Raises ``FormFailed`` where that is too much."""
         with self._lock:
+            if self._over:
+                raise self._failed("it is over")
             began = thread_time()
             try:
                 yield
@@ -159,23 +177,21 @@ class GrammarMasks:
 
     def _begin_again(self) -> None:
         self._form = None
-        del self._matcher
+        self.__dict__.pop("_matcher", None)
         self._at.clear()
 
     def _looked_up(self, text: Sequence[int]) -> _After:
         """Raises ``_GivenUp``, and ``FormFailed`` where no token may follow."""
         if not self._goes_on(text):
             return _After(None)
-        bits = numpy.frombuffer(self._matcher.compute_bitmask(), numpy.uint8)
+        may = numpy.frombuffer(self._matcher.compute_bitmask(), numpy.uint8)
         _check(self._matcher)
-        barred = numpy.ones(self._vocabulary, numpy.bool_)
-        may = numpy.unpackbits(bits, bitorder="little")[: self._vocabulary]
-        barred[: len(may)] = may == 0
-        left = int(may.sum())
+        bits = numpy.unpackbits(may, bitorder="little")[: self._vocabulary]
+        left = int(bits.sum())
         if not left:
             raise self._failed("it leaves no token of this model to go on with")
-        forced = self._matcher.compute_ff_tokens()[:MOST_FORCED] or ([int(may.argmax())] if left == 1 else [])
-        return _After(torch.from_numpy(barred), forced)
+        forced = self._matcher.compute_ff_tokens()[:MOST_FORCED] or ([int(bits.argmax())] if left == 1 else [])
+        return _After(may, forced)
 
     def _goes_on(self, text: Sequence[int]) -> bool:
         """Have the parser read ``text`` and nothing else; whether anything may follow. Texts differ near their ends.

@@ -338,6 +338,23 @@ def test_a_text_that_takes_too_much_costs_no_other_answer() -> None:
         assert other.barred([*short, *long]) is None and other.barred(short) is not None
 
 
+async def test_nothing_is_kept_of_a_choice_that_is_over(drafters: Drafters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks are large, and others of the same request may go on for long: they go when theirs ends, and nobody looks
+    ahead for it any more."""
+    made = list[GrammarMasks]()
+
+    def begun(*given: Any) -> GrammarMasks:
+        made.append(GrammarMasks(*given))
+        return made[-1]
+
+    monkeypatch.setattr(grammars, "GrammarMasks", begun)
+    async with served_by(drafters) as model:
+        await ask(model, FORMS["choice"], n=3)
+    assert len(made) == 3 and not any(each._known for each in made)
+    with pytest.raises(SessionFailed, match="is over"):
+        made[0].barred([])
+
+
 async def test_a_form_that_has_come_to_a_limit_is_compiled_anew(drafters: Drafters) -> None:
     """A request with many tokens is refused, for what was tried of it; a short one in the same form is answered."""
     asked = Grammar("grammar", 'root ::= root root | "a" |', "guided")
