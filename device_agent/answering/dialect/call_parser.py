@@ -143,6 +143,9 @@ class CallParser(CallsInText):
                 self._lead, self._raw, self._step = "", format.separator, self._before
                 self._rest = self._rest.removeprefix(format.separator)
                 return True
+            if format.bare and self._rest.startswith("{"):  # Some write one call a line, and nothing between.
+                self._lead, self._raw, self._step = "", "", self._before
+                return True
             self._rest = self._rest.removeprefix("]") if self._listed else self._rest
         self._listed, self._step = False, self._text
         return True
@@ -161,7 +164,9 @@ def _call_in(text: str) -> tuple[str, str] | None:
         if isinstance(arguments, str):  # JSON within JSON.
             arguments = json.loads(arguments, parse_constant=_refuse) if arguments.strip() else {}
         arguments = {} if arguments is None else arguments
-        return (name, json.dumps(arguments)) if isinstance(name, str) and isinstance(arguments, dict) else None
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            return None
+        return name, json.dumps(arguments, allow_nan=False)  # A number that is too large was read as none.
     except (ValueError, RecursionError):
         return None
 

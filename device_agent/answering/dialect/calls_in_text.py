@@ -65,10 +65,15 @@ class CallsInText:
         self._rest += text
         return self._taken()
 
-    def end(self) -> list[Piece]:
-        """What was held back, when nothing follows."""
+    def end(self, *, whole: bool = True) -> list[Piece]:
+        """What was held back, when nothing follows. whole: the model has ended it, it was not cut off."""
         self._final = True
-        return self._taken()
+        pieces = self._taken()
+        return pieces + self._closing() if whole else pieces
+
+    def _closing(self) -> list[Piece]:
+        """What ends a call that the model has left open where it might have ended it."""
+        return []
 
     def _taken(self) -> list[Piece]:
         while not self.over and self._step():

@@ -23,10 +23,10 @@ class AnswerReader:
         """More text in; what is known of it now."""
         return self._told(self._thoughts.feed(text) if self._thoughts is not None else [Said(text)])
 
-    def end(self) -> list[Piece]:
-        """What was held back, when nothing follows."""
+    def end(self, *, whole: bool = True) -> list[Piece]:
+        """What was held back, when nothing follows. whole: the model has ended it, it was not cut off."""
         told = self._told(self._thoughts.end()) if self._thoughts is not None else []
-        return told + (self._calls.end() if self._calls is not None else [])
+        return told + (self._calls.end(whole=whole) if self._calls is not None else [])
 
     @property
     def called(self) -> bool:

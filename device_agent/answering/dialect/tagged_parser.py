@@ -16,7 +16,7 @@ from typing import Final
 from device_agent.answering.dialect.argument_kinds import ALL, TEXT, ArgumentKinds, as_json
 from device_agent.answering.dialect.call_formats import CallFormat, Tags
 from device_agent.answering.dialect.calls_in_text import MAX_HEAD, MOST_CALLS, CallsInText
-from device_agent.answering.dialect.pieces import Argued
+from device_agent.answering.dialect.pieces import Argued, Piece
 from device_agent.answering.dialect.thoughts import cut_off
 
 MAX_KEY: Final = 128
@@ -84,6 +84,13 @@ class TaggedParser(CallsInText):
         at = rest.find("<", 1)
         self._rest = rest[at:] if at >= 0 else ""
         return bool(self._rest)
+
+    def _closing(self) -> list[Piece]:
+        if self._step != self._between:
+            return []
+        self.complete += 1
+        self._step = self._text
+        return [Argued("}")]
 
     def _begin(self, key: re.Match[str], rest: str) -> bool:
         self._argument, self._rest, self._looked = key.group(1).strip(), rest, 0

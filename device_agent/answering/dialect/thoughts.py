@@ -22,6 +22,11 @@ def begun_in(prompt: str) -> bool:
     return prompt.rstrip().endswith(OPEN)
 
 
+def open_in(text: str) -> bool:
+    """Whether a text breaks off in a thought."""
+    return text.rfind(OPEN) > text.rfind(CLOSE)
+
+
 def cut_off(text: str, mark: str) -> int:
     """Return how many characters at the end of a text may be the beginning of a mark."""
     return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-n:])), 0)

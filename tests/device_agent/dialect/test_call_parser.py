@@ -97,6 +97,21 @@ def test_calls_are_told_as_they_are_written(format: CallFormat) -> None:
     assert read(format, [f"<think>\nI have to find it.\n</think>\n\n{text}"]) == thought
 
 
+def test_calls_one_a_line_without_a_sign_between() -> None:
+    """As some Llamas write them, cut anyhow; what is no call behind one is text."""
+    calls = [Begun("id0", "find"), Argued('{"a": 1}'), Begun("id1", "say-it"), Argued("{}")]
+    for between in ("\n", "", " \n "):
+        text = f'{{"name": "find", "parameters": {{"a": 1}}}}{between}{{"name": "say-it", "parameters": {{}}}}'
+        assert read(LLAMA3, [text]) == read(LLAMA3, list(text)) == calls
+    assert read(LLAMA3, ['{"name": "find", "parameters": {}}\n{"x": 1}'])[2:] == [Said('{"x": 1}')]
+
+
+def test_a_number_that_json_has_no_word_for_makes_no_call() -> None:
+    """It would be told as a word that no client reads."""
+    text = '<tool_call>{"arguments": {"a": 1e999}, "name": "find"}</tool_call>'
+    assert read(HERMES, [text]) == [Said(text)]
+
+
 MANNERS = {
     "the other order": (HERMES, '<tool_call>{"arguments": {"a": 1}, "name": "find"}</tool_call>', '{"a": 1}'),
     "JSON within JSON": (HERMES, '<tool_call>{"name": "find", "arguments": "{\\"a\\": 1}"}</tool_call>', '{"a": 1}'),

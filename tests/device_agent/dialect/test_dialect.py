@@ -332,5 +332,5 @@ def answered(known: Tokenizer, text: str, stops: list[str]) -> tuple[list[Piece]
         told += pieces
         if stopped:
             return joined(told), True
-    pieces, stopped = reading.end()
+    pieces, stopped = reading.end(whole=True)
     return joined(told + pieces), stopped

@@ -49,12 +49,14 @@ WORDS = [
 ]  # fmt: skip
 
 
-def read(format: CallFormat, pieces: Sequence[str], *, most: int = MOST_CALLS, begun: bool = False) -> list[Piece]:
+def read(
+    format: CallFormat, pieces: Sequence[str], *, most: int = MOST_CALLS, begun: bool = False, whole: bool = True
+) -> list[Piece]:
     """What an answer that comes in these pieces says."""
     ids = count()
     reader = AnswerReader(Thoughts(begun=begun), TaggedParser(format, TOOLS, lambda: f"id{next(ids)}", most))
     told = [piece for each in pieces for piece in reader.feed(each)]
-    return joined(told + reader.end())
+    return joined(told + reader.end(whole=whole))
 
 
 def called(told: Sequence[Piece]) -> list[tuple[str, Any]]:
@@ -220,10 +222,21 @@ def test_an_answer_that_is_cut_off_tells_what_came(format: CallFormat) -> None:
     """Wherever it ends: pieces of what the whole would have told, and no half of a tag in a text."""
     text = written_calls(format, [("find", '{"q": "Oslo", "n": 12}')])
     for end in range(len(text)):
-        told = read(format, [text[:end]])
+        told = read(format, [text[:end]], whole=False)
         arguments = "".join(piece.text for piece in told if isinstance(piece, Argued))
         assert '{"q": "Oslo", "n": 12}'.startswith(arguments)
         assert told[0] == Begun("id0", "find") if arguments else all(isinstance(each, Said) for each in told)
+
+
+@NAMED
+def test_a_call_that_the_model_leaves_open_is_ended(format: CallFormat) -> None:
+    """Behind an argument: what it says is JSON, and the call counts. Not in the middle of one."""
+    text = written_calls(format, [("find", '{"q": "Oslo", "n": 12}')])
+    end = text.rindex(format.tags.close) + len(format.tags.close) if format.tags is not None else 0
+    for behind in ("", "\n"):
+        assert read(format, [text[:end] + behind]) == [Begun("id0", "find"), Argued('{"q": "Oslo", "n": 12}')]
+    cut = "".join(piece.text for piece in read(format, [text[: end - 3]]) if isinstance(piece, Argued))
+    assert not cut.endswith("}")
 
 
 def test_texts_are_told_as_they_come_and_others_when_they_are_complete() -> None:
