@@ -183,7 +183,7 @@ class Shape(ABC):
             if self._logprobs and self._echo:
                 choice.kept += echoed_logprobs(event.tokens)
         elif self._logprobs and event.logprobs:
-            choice.kept += self._logged(event.logprobs, start, choice.length)
+            choice.kept += self._logged(event.logprobs, start + event.held, choice.length)
 
     def _prompt(self, index: int) -> PromptLogprobs | UnsetType:
         """The scores of a choice's prompt, where they are told apart."""

@@ -220,7 +220,8 @@ class Delta(Message, frozen=True, tag=35):
     """More text of choice ``index``: complete characters only, never part of a stop string; ``tokens`` tokens new since
     the last delta of this choice (their text may come later, when it is complete): these, where they are asked for.
     ``reasoning``: more of what was thought, before the text; ``call``: more of a call of a tool, behind it.
-    ``origins``: of each of the new tokens, where they are asked for."""
+    ``origins``: of each of the new tokens, where they are asked for. ``held``: so many characters at the beginning of
+    ``text`` are of tokens that were told before."""
 
     request: Number
     index: Count
@@ -231,6 +232,7 @@ class Delta(Message, frozen=True, tag=35):
     reasoning: str = ""
     call: CallPiece | None = None
     origins: list[Origin] | None = None
+    held: Count = 0
 
 
 class Timings(msgspec.Struct, frozen=True, array_like=True):

@@ -34,6 +34,7 @@ class AnswerText:
         self._detokenizer = Detokenizer(decode, context)
         self._reader = reader
         self._scanner = StopScanner(request.stop, shows=request.include_stop_str_in_output)
+        self._come = self._shown = 0
         self._unstopped = request.min_tokens
         """Tokens that are still to come before a stop string, or the last call there may be, ends the answer."""
 
@@ -41,6 +42,11 @@ class AnswerText:
     def stop(self) -> str:
         """The stop string that has ended it; empty: none has."""
         return self._scanner.reached
+
+    @property
+    def held(self) -> int:
+        """Characters that have come and are not shown yet, where all is said."""
+        return self._come - self._shown
 
     @property
     def reason(self) -> Literal["stop", "tool_calls"]:
@@ -51,15 +57,16 @@ class AnswerText:
         """The pieces that may be shown now, and whether the answer ends with them."""
         looks, self._unstopped = self._unstopped <= 0, self._unstopped - 1
         text = self._detokenizer.feed(token)
+        self._come += len(text)
         pieces, stopped = self._scanned([Said(text)] if self._reader is None else self._reader.feed(text), looks)
         return pieces, stopped or (looks and self._reader is not None and self._reader.over)
 
-    def end(self) -> tuple[list[Piece], bool]:
-        """What is left when no token follows, and whether a stop string ends it."""
+    def end(self, *, whole: bool) -> tuple[list[Piece], bool]:
+        """What is left when no token follows, and whether a stop string ends it. whole: the model has ended it."""
         text, looks = self._detokenizer.flush(), self._unstopped < 0
         read: list[Piece] = [Said(text)]
         if self._reader is not None:
-            read = self._reader.feed(text) + self._reader.end()
+            read = self._reader.feed(text) + self._reader.end(whole=whole)
         pieces, stopped = self._scanned(read, looks)
         return (pieces, True) if stopped else (pieces + _said(self._scanner.flush()), False)
 
@@ -68,6 +75,7 @@ class AnswerText:
         for piece in read:
             if isinstance(piece, Said):
                 text, stopped = self._scanner.feed(piece.text, looks=looks)
+                self._shown += len(text)
                 shown += _said(text)
                 if stopped:
                     return shown, True

@@ -26,14 +26,15 @@ class Deltas:
         self._index = index
         self._post = post
         self._calls = 0
-        self._tokens = 0
+        self._tokens = self._held = 0
         self._logprobs: list[TokenLogprob] = []
         self._ids: list[int] = []
         self._origin = Origins() if request.return_token_origins else None
         self._origins: list[Origin] = []
 
-    def token(self, chosen: Chosen, session: ChainSession) -> None:
-        """A token has come; its text may come later, or be none."""
+    def token(self, chosen: Chosen, session: ChainSession, held: int) -> None:
+        """A token has come; its text may come later, or be none. held: characters before it that are not told yet."""
+        self._held = held if not self._tokens else self._held
         self._tokens += 1
         self._ids.append(chosen.token)
         if self._origin is not None:
@@ -72,5 +73,9 @@ class Deltas:
         logprobs = self._logprobs if request.logprobs is not None else None
         ids = self._ids if request.return_token_ids else None
         origins = None if self._origin is None else self._origins
-        self._post(Delta(request.request, self._index, text, self._tokens, logprobs, ids, reasoning, call, origins))
+        told = Delta(
+            request.request, self._index, text, self._tokens, logprobs, ids, reasoning, call, origins, self._held
+        )
+        self._post(told)
+        self._held = 0
         self._tokens, self._logprobs, self._ids, self._origins = 0, [], [], []

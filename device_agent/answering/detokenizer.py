@@ -8,6 +8,9 @@ INCOMPLETE = "\ufffd"
 CONTEXT_TOKENS = 6
 """Tokens decoded together with the new ones, since a piece's text can depend on its neighbours (leading spaces)."""
 
+MOST_CONTEXT_TOKENS = 64
+"""The same where they are special tokens, which have no text."""
+
 MAX_HELD_TOKENS = 16
 """Tokens that may wait for a character to become complete; more are no character in any encoding."""
 
@@ -48,8 +51,12 @@ class Detokenizer:
         return new
 
     def _keep_context(self, ids: list[int]) -> None:
-        """Keep the last few tokens, but none that begin inside a character: decoders differ in what they make of it."""
-        for length in range(min(CONTEXT_TOKENS, len(ids)), -1, -1):
+        """Keep the last few tokens, but none that begin inside a character: decoders differ in what they make of it.
+        Where none of them has a text, more: what comes would count as the beginning."""
+        most = CONTEXT_TOKENS
+        while most < min(len(ids), MOST_CONTEXT_TOKENS) and not self._decode(ids[-most:]):
+            most += 1
+        for length in range(min(most, len(ids)), -1, -1):
             self._ids = ids[len(ids) - length :]
             self._shown_text = self._decode(self._ids)
             if INCOMPLETE not in self._shown_text:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from device_agent.answering.dialect.thoughts import OPEN, open_in
 from device_agent.answering.tokenizer import SLICE, Tokenizer
 from wire.errors import Code, SessionFailed
 from wire.request_messages import Generate
@@ -24,7 +25,8 @@ class Prompt:
     """Token ids, their text where it is to be echoed (else empty), and how many tokens may follow.
 
     ``offsets``: where in that text each token begins, where it is echoed with scores; else empty.
-    ``ending``: the end of a conversation's text, of ``ENDING`` characters at most.
+    ``ending``: the end of a conversation's text, of ``ENDING`` characters at most; of one whose last message is gone on
+    with in the middle of a thought, what that began with.
     ``source``: where the model reads one text and writes another, the ids that are read; ``ids`` is then what its own
     text begins with.
     """
@@ -122,7 +124,8 @@ def _read(request: Generate, tokenizer: Tokenizer, max_positions: int, vocabular
             return _Read(ids, prompt, offsets)
         return _Read(tokenizer.text(prompt), prompt if request.echo else "")
     text = rendered_turns(prompt, request.rendering, tokenizer, max_positions)
-    return _Read(tokenizer.rendered(text), ending=text[-ENDING:])
+    thinks = request.rendering.continue_final_message and bool(prompt) and open_in(prompt[-1].content)
+    return _Read(tokenizer.rendered(text), ending=OPEN if thinks else text[-ENDING:])
 
 
 def rendered_turns(

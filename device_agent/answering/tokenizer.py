@@ -225,7 +225,7 @@ class Tokenizer:
         elif self._byte_level and all(character in _BYTE_OF for character in name):
             raw = bytes(_BYTE_OF[character] for character in name)
         else:
-            raw = name.replace("\u2581", " ").encode("utf-8", "replace")
+            raw = (name if self._byte_level else name.replace("\u2581", " ")).encode("utf-8", "replace")
         return raw.decode("utf-8", "replace"), raw
 
 

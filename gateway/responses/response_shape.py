@@ -93,7 +93,8 @@ class ResponseShape:
             yield from thought.more(delta.reasoning)
         logged = content_logprobs(delta.logprobs or ())
         # What tokens of other items were is not told; those without text belong to the message that they are in.
-        if delta.text or (logged and not isinstance(self._open, (GrowingReasoning, GrowingCall))):
+        others = delta.call is not None or isinstance(self._open, (GrowingReasoning, GrowingCall))
+        if delta.text or (logged and not others):
             message = self._open
             if not isinstance(message, GrowingMessage):
                 message = GrowingMessage(self._id("msg"), self._next_index, self._next)

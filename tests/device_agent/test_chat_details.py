@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -183,6 +184,38 @@ async def test_nothing_is_kept_across_salts(drafters: Drafters) -> None:
             assert isinstance(said[-1], Done)
             cached.append(said[-1].cached_tokens > 0)
         assert cached == [False, True, False, False, True]
+
+
+async def test_text_that_is_held_is_counted_with_the_tokens_it_is_of(drafters: Drafters) -> None:
+    """Where a stop text might begin in the middle of a token: with the offsets that deltas say, each token begins where
+    its text does."""
+    async with served(None, drafters) as model:
+        wanted = await said_to(model, max_tokens=40, ignore_eos=True)
+        text = "".join(each.text for each in wanted if isinstance(each, Delta))
+        stops = sorted({letter + "§" for letter in text})
+        said = await said_to(model, max_tokens=40, ignore_eos=True, stop=stops, logprobs=0)
+        told, held, shown = 0, 0, ""
+        for delta in (each for each in said if isinstance(each, Delta)):
+            begins = len(shown) + delta.held
+            shown, held = shown + delta.text, held + delta.held
+            for each in delta.logprobs or ():
+                assert begins == told
+                told += len(each.chosen.text)
+                begins += len(each.chosen.text)
+        assert shown == text and held > 10
+
+
+async def test_a_thought_that_is_gone_on_with_is_one(drafters: Drafters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its tag comes, which ends it; behind a thought that is over the answer is text."""
+    async with served(None, drafters) as model:
+        monkeypatch.setattr(model.tokenizer, "dialect", replace(model.tokenizer.dialect, thinks=True))
+        on = Rendering(continue_final_message=True, add_generation_prompt=False)
+        for begun, open_yet in (("<think>\nA fox is", True), ("<think>\nHm.\n</think>\n\nA fox is", False)):
+            turns = [*STORY, ChatTurn("assistant", begun)]
+            said = await said_to(model, prompt=turns, rendering=on, max_tokens=8, ignore_eos=True, thoughts=True)
+            deltas = [each for each in said if isinstance(each, Delta)]
+            assert any(each.reasoning for each in deltas) is open_yet
+            assert any(each.text for each in deltas) is not open_yet
 
 
 FOX = [*STORY, ChatTurn("assistant", "Once upon a time there was a fox named")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -73,6 +74,28 @@ def test_pieces_of_a_real_tokenizer_add_up(path: Path, text: str) -> None:
     assert "\ufffd" not in "".join(pieces)
     raw = b"".join(tokenizer.piece(each)[1] for each in tokenizer._tokenizer.encode(text, add_special_tokens=False))
     assert raw.decode().strip() == text.strip()
+
+
+def test_an_added_token_is_named_as_it_is_decoded() -> None:
+    """In a byte-level tokenizer the mark of SentencePiece stands for no blank: DeepSeek's own tokens have it."""
+    tokenizer = Tokenizer.load(DEMO, ())
+    inner = copy.deepcopy(tokenizer._tokenizer)
+    inner.add_tokens(["<tool\u2581calls>"])
+    own, token = Tokenizer(inner, frozenset()), inner.convert_tokens_to_ids("<tool\u2581calls>")
+    assert own.piece(token)[0] == own.decode([token]) == "<tool\u2581calls>"
+
+
+@pytest.mark.parametrize("path", tokenizers()[:3], ids=lambda path: path.name)
+def test_a_space_behind_many_tokens_without_text(path: Path) -> None:
+    """As with ``ignore_eos``, where nothing ends an answer."""
+    if not path.is_dir():
+        pytest.skip(f"{path.name} is not at hand")
+    tokenizer = Tokenizer.load(path, ())
+    end = tokenizer._tokenizer.eos_token_id
+    ids = [*tokenizer._tokenizer.encode("Hello", add_special_tokens=False), *[end] * 20]
+    ids += tokenizer._tokenizer.encode("Hello world", add_special_tokens=False)[1:]
+    detokenizer = Detokenizer(tokenizer.decode)
+    assert "".join(map(detokenizer.feed, ids)) + detokenizer.flush() == tokenizer.decode(ids)
 
 
 @given(st.text("ab ", max_size=30), st.lists(st.text("ab ", min_size=1, max_size=4), max_size=3), st.data())

@@ -50,16 +50,18 @@ def test_offsets_of_a_streamed_completion_go_on() -> None:
 
 
 def test_offsets_count_from_where_the_text_of_a_delta_begins() -> None:
-    """And go no further than its end: tokens are longer when a stop text was cut off or a character came in pieces."""
+    """Or from where that of its tokens does, behind what was held of others; and they go no further than its end:
+    tokens are longer when a stop text was cut off or a character came in pieces."""
     rows = completion_logprobs([token("abc"), token("STOP"), token("x")], 0, 3)
     assert [offset for *_, offset in rows] == [0, 3, 3]
     pieces = [token("\ufffd") for _ in range(4)]
-    for deltas, offsets in (
-        ([("ab", [token("ab")]), ("😀", pieces), ("cd", [token("cd")])], [0, 2, 3, 3, 3, 3]),
-        ([("Say: ", None), ("hello ", [token("hello "), token("world")])], [5, 11]),
-        ([("xyz", [token("xyz")]), (" ", [token(" S")]), ("Sx", [token("x")])], [0, 3, 4]),
-    ):
-        events: Any = [Delta(1, 0, text, len(tokens or ()), tokens) for text, tokens in deltas]
+    cases: list[tuple[list[tuple[str, list[TokenLogprob] | None, int]], list[int]]] = [
+        ([("ab", [token("ab")], 0), ("😀", pieces, 0), ("cd", [token("cd")], 0)], [0, 2, 3, 3, 3, 3]),
+        ([("Say: ", None, 0), ("hello ", [token("hello "), token("world")], 0)], [5, 11]),
+        ([("xyz", [token("xyz")], 0), (" ", [token(" S")], 0), ("Sx", [token("x")], 1)], [0, 3, 5]),
+    ]
+    for deltas, offsets in cases:
+        events: Any = [Delta(1, 0, text, len(tokens or ()), tokens, held=held) for text, tokens, held in deltas]
         streamed = plain(CompletionShape(HEAD, 1, logprobs=True).chunks(events))
         assert [at for chunk in streamed for at in chunk["choices"][0]["logprobs"]["text_offset"]] == offsets
         shape = CompletionShape(HEAD, 1, logprobs=True)

@@ -12,7 +12,17 @@ from pydantic import TypeAdapter
 
 from gateway.errors import RequestError
 from gateway.responses.response_parsing import decoded_response, response_ask
-from wire.request_messages import Accepted, Calling, CallPiece, Delta, Done, Finished, ServedModel
+from wire.request_messages import (
+    Accepted,
+    Alternative,
+    Calling,
+    CallPiece,
+    Delta,
+    Done,
+    Finished,
+    ServedModel,
+    TokenLogprob,
+)
 from wire.text_messages import ChatTurn, Tool, ToolCall
 
 MODEL = ServedModel("demo/model", 4096, 1_700_000_000, grammars=True, tools=True)
@@ -51,6 +61,25 @@ ORDER = [
     *("output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"),
     "completed",
 ]
+
+
+async def test_tokens_of_a_call_are_no_message(gateway: Any, connected: Any) -> None:
+    """An answer that begins with a call has none before it, where log-probabilities are asked for too."""
+
+    async def only_a_call(agent: Any, asked: Any) -> None:
+        likely = [TokenLogprob(Alternative("{", -0.5, b"{"), [])]
+        agent.post(Accepted(asked.request, 5))
+        agent.post(Delta(asked.request, 0, "", 1, likely, call=CallPiece(0, "", "call_a", "weather")))
+        agent.post(Delta(asked.request, 0, "", 1, likely, call=CallPiece(0, '{"city":"Oslo"}')))
+        agent.post(Finished(asked.request, 0, "tool_calls"))
+        agent.post(Done(asked.request, 5, 2))
+
+    async with connected(gateway, only_a_call, models=(MODEL,)):
+        asked = ASK | {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        whole = (await gateway.http.post("/v1/responses", json=asked)).json()
+        assert [each["type"] for each in whole["output"]] == ["function_call"]
+        streamed = (await gateway.http.post("/v1/responses", json=asked | {"stream": True})).text
+        assert "function_call" in streamed and '"type":"message"' not in streamed
 
 
 async def test_calls_and_thoughts_are_items_in_openais_order(gateway: Any, connected: Any) -> None:
