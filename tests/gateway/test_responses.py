@@ -261,3 +261,16 @@ async def test_a_kept_conversation_is_gone_on_with_as_a_chats_is(served: Served)
         assert usage["input_tokens_details"]["cached_tokens"] == chats_usage["prompt_tokens_details"]["cached_tokens"]
         counted = (await http.post("/v1/responses/input_tokens", json=body)).json()
         assert counted == {"object": "response.input_tokens", "input_tokens": usage["input_tokens"]}
+
+
+async def test_a_stream_ends_where_its_end_has_no_room_for_more(
+    gateway: Any, agent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that was said, as where it may have no more tokens; the agent is told, and the response is kept."""
+    monkeypatch.setattr("gateway.answer.MAX_WHOLE_LOGPROBS", 5)
+    events = await events_of(gateway, ASK | {"top_logprobs": 2, "include": ["message.output_text.logprobs"]})
+    made = events[-1]["response"]
+    assert (events[-1]["type"], made["incomplete_details"]) == ("response.incomplete", {"reason": "max_output_tokens"})
+    [said] = made["output"][0]["content"]
+    assert (said["text"], len(said["logprobs"])) == ("Hello wor", 2)
+    assert (await gateway.http.get(f"/v1/responses/{made['id']}")).json() == made
