@@ -193,5 +193,6 @@ def chosen(tools: Sequence[Tool], mode: Mode, names: Sequence[str] | None, *, pa
         return Tools()
     if mode == "required" and names is not None and len(set(names)) == 1:
         return Tools(list(tools), Calling(forced=True, name=names[0], parallel=False))
-    told = [tool for tool in tools if names is None or tool.name in names]
+    callable_names = set(known if names is None else names)
+    told = [tool for tool in tools if tool.name in callable_names]
     return Tools(told, Calling(forced=mode == "required", parallel=parallel))
