@@ -95,7 +95,8 @@ class Dispatcher:
 
     @contextmanager
     def passing(self, tenant: str) -> Iterator[None]:
-        """Count a request that another gateway answers. Raises ``RequestError`` where nothing more is taken."""
+        """Count a request that no agent here answers: another gateway does, or what is kept. Raises ``RequestError``
+        where nothing more is taken."""
         self._check_open(tenant)
         self._enter(tenant)
         try:
