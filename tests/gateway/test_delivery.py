@@ -136,6 +136,31 @@ async def test_a_client_that_does_not_read_the_end_of_a_stream_is_given_up(servi
         assert reply.content.count(b"x" * REPEATED) == 4 and reply.content.endswith(b"}\n\n")
 
 
+async def test_an_answer_that_is_cut_is_over_at_the_agent(
+    serving: Any, connected: Any, scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, however long its client takes to read what it has."""
+    monkeypatch.setattr(answer_module, "MAX_WHOLE_LOGPROBS", 0)
+    read = asyncio.Event()
+
+    async def goes_on(agent: Any, asked: Any) -> None:
+        agent.post(Accepted(asked.request, 1))
+        for _ in range(REPEATED // 2**20):
+            agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
+        await read.wait()
+        agent.post(Delta(asked.request, 0, "x", 1, [scripts.logprob("x", 0)]))
+
+    loop, body = asyncio.get_running_loop(), {"input": "Hi", "stream": True}
+    async with serving(GatewayConfig(client_within_s=600)) as gateway, connected(gateway, goes_on) as agent:
+        with asking(gateway, "/v1/responses", body) as client:
+            came = 0
+            while came < REPEATED:
+                came += (await loop.sock_recv(client, 2**20)).count(b"x")
+            read.set()
+            await gateway.until(lambda: agent.cancelled == [agent.asked[0].request])
+            assert gateway.roster.running == 0 and gateway.dispatcher._open
+
+
 async def test_a_token_socket_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
     """The same for a websocket."""
 
