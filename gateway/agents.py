@@ -270,6 +270,8 @@ class AgentLink:
                 self.proposed += message.proposed
                 self.accepted += message.accepted
             room.close()  # It is free now, however long the client takes to read.
+        elif ticket.answer.over:
+            room.close()  # The answer was ended before its own end: what else the agent would say, nobody takes.
         elif ticket.load < before:
             self._changed(self)
 

@@ -60,6 +60,7 @@ class Answer:
     Args:
         parts: prompts to be answered; the answer is complete when all are.
         whole: whoever takes the events keeps them all, to send them in one piece.
+        repeated: the same beside what is sent as it comes, to end with all of it.
 
     Attributes:
         model: the model that answers.
@@ -72,7 +73,9 @@ class Answer:
         charge: told what it has cost each time that more has come; None: nobody has to know.
     """
 
-    def __init__(self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False) -> None:
+    def __init__(
+        self, model: str, parts: int, meter: RequestMeter, *, whole: bool = False, repeated: bool = False
+    ) -> None:
         self.model = model
         self.prompt_ids: dict[int, list[int]] = {}
         self._prompt_ids = 0
@@ -88,6 +91,9 @@ class Answer:
         self._whole = whole
         self._held = 0
         self._scores = 0
+        self._repeated = repeated
+        self._logprobs = 0
+        """Of all that will be said again."""
         self._told = 0
         """What all scores came to, characters roughly, taken or not."""
         self._error: RequestError | None = None
@@ -123,6 +129,10 @@ class Answer:
         if not self._whole and self._held > MAX_UNREAD:
             return self.fail(RequestError(408, "the answer was not read fast enough", code="slow_client"))
         self._put(delta)
+        if self._repeated:
+            self._logprobs += sum(1 + len(each.top) for each in delta.logprobs or ())
+            if self._logprobs > MAX_WHOLE_LOGPROBS:  # Its request did not say how long it may be.
+                return self.cut(1)
         if self.charge is not None:
             self.charge(self.cost)
 

@@ -38,6 +38,9 @@ from service.traces import NO_TRACES, Traces
 TICK_S = 1.0
 """How often a request's client is looked at, at most; less often than any of its limits would be too late."""
 
+PIECE_BYTES: Final = 64 * 2**10
+"""Of a body that is sent at its end: the server keeps as much for a client before a send waits."""
+
 DONE: Final = b"data: [DONE]\n\n"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
@@ -218,11 +221,11 @@ class TextDelivery(Delivery):
                 data = self._told(shape.chunks(events)) if events else KEEP_ALIVE
                 if events and isinstance(events[-1], Complete):
                     await self._keep(shape)
-                    return await outlet.send(piece_of(data + self._end(shape), last=True))
+                    return await send_last(outlet, data + self._end(shape))
                 if data:
                     await outlet.send(piece_of(data))
         except RequestError as error:
-            await outlet.send(piece_of(self._failure(shape, error), last=True))
+            await send_last(outlet, self._failure(shape, error))
             raise
 
     def _shape(self, answer: Answer) -> Any:
@@ -281,7 +284,17 @@ async def send_json(outlet: Outlet, reply: object) -> None:
     """Send all of a response."""
     body = _encode(reply)
     await outlet.send(start_of({"content-type": "application/json", "content-length": str(len(body))}))
-    await outlet.send({"type": "http.response.body", "body": body})
+    await send_last(outlet, body)
+
+
+async def send_last(outlet: Outlet, data: bytes) -> None:
+    """Send the last of a body, of any length. A send waits until the client has what was sent before, and not for what
+    it is given itself: of one long piece the server would have all, and nobody would look whether it is read."""
+    if len(data) > PIECE_BYTES:
+        for at in range(0, len(data), PIECE_BYTES):
+            await outlet.send(piece_of(data[at : at + PIECE_BYTES]))
+        data = b""
+    await outlet.send(piece_of(data, last=True))
 
 
 def start_of(headers: dict[str, str]) -> Message:

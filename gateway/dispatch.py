@@ -23,7 +23,7 @@ from gateway.config import GatewayConfig
 from gateway.errors import RequestError
 from gateway.meter import RequestMeter
 from gateway.placing import place
-from gateway.request import AnyAsk
+from gateway.request import AnyAsk, repeats
 from gateway.roster import Roster
 from wire.request_messages import ServedModel
 
@@ -60,7 +60,7 @@ class Dispatcher:
             RequestError: nobody can answer it, or the agent has refused it.
         """
         model = self._admit(ask)
-        answer = Answer(model.id, ask.parts, meter, whole=not ask.stream)
+        answer = Answer(model.id, ask.parts, meter, whole=not ask.stream, repeated=ask.stream and repeats(ask))
         rooms: list[Reservation] = []
         rest: asyncio.Task[None] | None = None
         limit: asyncio.TimerHandle | None = None
@@ -95,7 +95,8 @@ class Dispatcher:
 
     @contextmanager
     def passing(self, tenant: str) -> Iterator[None]:
-        """Count a request that another gateway answers. Raises ``RequestError`` where nothing more is taken."""
+        """Count a request that no agent here answers: another gateway does, or what is kept. Raises ``RequestError``
+        where nothing more is taken."""
         self._check_open(tenant)
         self._enter(tenant)
         try:

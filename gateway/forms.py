@@ -156,11 +156,7 @@ def schema_of(raw: msgspec.Raw, param: str) -> tuple[str, dict[str, Any] | bool]
     data = bytes(raw)
     if data.startswith(b'"'):
         data = decoded(raw, _TEXT, param).encode("utf-8", "surrogatepass")
-    depth = deepest = 0
-    for bracket in _BRACKET.findall(_STRING.sub(b"", data)):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(depth, deepest)
-    if deepest > MAX_DEPTH:
+    if depth_of(data) > MAX_DEPTH:
         raise bad(param, f"a schema is at most {MAX_DEPTH} objects and lists deep")
     try:
         schema = _ANY.decode(data)
@@ -170,6 +166,15 @@ def schema_of(raw: msgspec.Raw, param: str) -> tuple[str, dict[str, Any] | bool]
     if not isinstance(schema, (dict, bool)):
         raise bad(param, "a schema is an object, or true", "invalid_type")
     return text, schema
+
+
+def depth_of(data: bytes) -> int:
+    """Return how many objects and lists are within one another in JSON, at most."""
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(_STRING.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(depth, deepest)
+    return deepest
 
 
 def _null(raw: msgspec.Raw) -> bool:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answer import MAX_ANSWER
-from gateway.delivery import Desk, Outlet, attended, disconnected, piece_of
+from gateway.delivery import Desk, Outlet, attended, disconnected, piece_of, send_last
 from gateway.error_shapes import failure_event
 from gateway.errors import ClientGone, RequestError
 from gateway.fleet import Fleet
@@ -116,7 +116,7 @@ class Forward(Response):
             if code in (ELSEWHERE | FULL if better.free else ELSEWHERE):
                 raise PeerFailed(code, lost=code == NOT_OURS)
             await outlet.send(_start_of(reply, {"content-length": str(len(body))}))
-            await outlet.send(piece_of(body, last=True))
+            await send_last(outlet, body)
 
     async def _stream(self, reply: httpx.Response, outlet: Outlet) -> None:
         await outlet.send(_start_of(reply, {}))

@@ -56,16 +56,20 @@ MAY_BE_SILENT: Final = ("assistant", "function")
 """Roles of messages that may have no content: who called a tool, and a function that gave nothing."""
 
 
-def parse(endpoint: Endpoint, body: bytes, tenant: str = "") -> Ask:
+def parse(endpoint: Endpoint, body: bytes, tenant: str = "", *, streamed: bool = False) -> Ask:
     """Read the request body of a tenant.
+
+    Args:
+        streamed: every answer is, where it has come in: what the body says of that means nothing.
 
     Raises:
         RequestError: it is not JSON, or a member is missing, of the wrong type or out of range.
     """
-    return parse_chat(body, tenant) if endpoint == "chat.completions" else parse_completion(body, tenant)
+    read = parse_chat if endpoint == "chat.completions" else parse_completion
+    return read(body, tenant, streamed=streamed)
 
 
-def parse_chat(body: bytes, tenant: str = "") -> Ask:
+def parse_chat(body: bytes, tenant: str = "", *, streamed: bool = False) -> Ask:
     """Read the body of a chat request; raises like ``parse``."""
     fields = decoded_body(_CHAT, body)
     tops = whole(fields.top_logprobs, "top_logprobs") or 0
@@ -82,10 +86,10 @@ def parse_chat(body: bytes, tenant: str = "") -> Ask:
     own: dict[str, Any] = {"max_tokens": limit, "logprobs": tops if fields.logprobs else None, "tenant": tenant}
     tools = tools_of(fields)
     own |= {"rendering": rendering_of(fields, tools.told), "calling": tools.calling, "thoughts": True}
-    return _ask("chat.completions", fields, (conversation_of(fields.messages),), own)
+    return _ask("chat.completions", fields, (conversation_of(fields.messages),), own, streamed)
 
 
-def parse_completion(body: bytes, tenant: str = "") -> Ask:
+def parse_completion(body: bytes, tenant: str = "", *, streamed: bool = False) -> Ask:
     """Read the body of a completion request; raises like ``parse``."""
     fields = decoded_body(_COMPLETION, body)
     prompts, n = prompts_of(fields.prompt), whole(fields.n, "n") or 1
@@ -103,11 +107,14 @@ def parse_completion(body: bytes, tenant: str = "") -> Ask:
     limit: int | None = DEFAULT_COMPLETION_TOKENS
     if fields.max_tokens is not None:
         limit = token_limit(fields.max_tokens, "max_tokens", scores is not None)
-    return _ask("completions", fields, prompts, {"max_tokens": limit, "tenant": tenant, "prompt_logprobs": scores})
+    own: dict[str, Any] = {"max_tokens": limit, "tenant": tenant, "prompt_logprobs": scores}
+    return _ask("completions", fields, prompts, own, streamed)
 
 
-def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dict[str, Any]) -> Ask:
+def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dict[str, Any], streamed: bool) -> Ask:
     """``own``: terms that are not simply the member of their name."""
+    if streamed:
+        fields.stream = fields.stream_options = None
     if fields.stream_options is not None and not fields.stream:
         raise bad("stream_options", "'stream_options' needs 'stream' to be true")
     if fields.prompt_logprobs is not None and fields.stream:
@@ -121,7 +128,7 @@ def _ask(endpoint: Endpoint, fields: Body, prompts: tuple[Prompt, ...], own: dic
         model=fields.model,
         prompts=prompts,
         terms=terms_of(fields, own),
-        stream=bool(fields.stream),
+        stream=streamed or bool(fields.stream),
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         prompt_logprobs=fields.prompt_logprobs is not None,
     )

@@ -24,7 +24,8 @@ MAX_WHOLE_TOKENS: Final = 2**19
 
 MAX_WHOLE_LOGPROBS: Final = 100_000
 """Log-probabilities in an answer sent in one piece: it is encoded at once, while everybody else waits (some 50 ms). Of
-prompts also in a stream: they come faster than many a client reads."""
+prompts also in a stream: they come faster than many a client reads; and of a response, whose stream ends with all of
+them."""
 
 MAX_ECHOED: Final = 2**20
 """Characters of prompts in an answer, all choices together: agents send them all at once, before any token."""
@@ -231,16 +232,22 @@ def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
         scores = ask.terms.n * tokens * (1 + ask.terms.prompt_logprobs)
     if scores > MAX_WHOLE_LOGPROBS:
         return too_many_scores(scores)
-    if ask.stream:
+    if ask.stream and not repeats(ask):
         return None
     tokens = ask.choices * _answer_tokens(ask, UNSAID_TOKENS, max_positions)
-    if tokens > MAX_WHOLE_TOKENS:
+    if tokens > MAX_WHOLE_TOKENS and not ask.stream:
         return _refused(
             f"answers of up to {tokens} tokens are more than the {MAX_WHOLE_TOKENS} that are sent in one piece: "
             "ask for a stream, or lower 'max_tokens' or 'n'",
             "max_tokens",
         )
     logprobs = scores + (0 if ask.terms.logprobs is None else tokens * (1 + ask.terms.logprobs))
+    if logprobs > MAX_WHOLE_LOGPROBS and repeats(ask):
+        return _refused(
+            f"{logprobs} log-probabilities (tokens x alternatives) are more than the {MAX_WHOLE_LOGPROBS} that a "
+            "response may have, streamed or not: set a lower 'max_tokens' or 'top_logprobs'",
+            "top_logprobs",
+        )
     if logprobs > MAX_WHOLE_LOGPROBS:
         return _refused(
             f"{logprobs} log-probabilities (answers x tokens x alternatives) are more than the "
@@ -248,6 +255,11 @@ def _too_much_at_once(ask: Ask, max_positions: int) -> RequestError | None:
             "logprobs" if ask.endpoint == "completions" else "top_logprobs",
         )
     return None
+
+
+def repeats(ask: AnyAsk) -> bool:
+    """Whether the end of a streamed answer has all of it once more: a response is kept until then."""
+    return ask.endpoint == "responses"
 
 
 def too_many_scores(scores: int) -> RequestError:

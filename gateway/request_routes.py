@@ -94,7 +94,7 @@ def add_requests(app: FastAPI, desk: Desk, fleet: Fleet | None) -> None:
 
     store = MemoryResponses() if fleet is None else fleet.responses
     for prefix in PREFIXES:
-        add_responses(app, f"{prefix}/responses", store, answers)
+        add_responses(app, f"{prefix}/responses", store, answers, desk)
         app.add_api_route(f"{prefix}/messages", answers(parse_message, MessageDelivery), methods=["POST"])
         app.add_api_route(f"{prefix}/messages/count_tokens", answers(parse_count, TokensDelivery), methods=["POST"])
         app.add_api_route(f"{prefix}/chat/completions/input_tokens", texts_alone("input_tokens"), methods=["POST"])

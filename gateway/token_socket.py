@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, NoReturn
 
 import msgspec
@@ -89,8 +88,7 @@ class TokenSocket:
             endpoint = read_message(data)
             if endpoint is None:
                 return
-            # Nothing here is sent in one piece.
-            ask = replace(parse(endpoint, data, self._websocket.state.tenant), stream=True)
+            ask = parse(endpoint, data, self._websocket.state.tenant, streamed=True)
             if self._websocket.state.key.models:
                 ask = self._desk.reception.meant(ask, self._websocket.state.key)
             if ask.scored_by:

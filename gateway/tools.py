@@ -21,7 +21,7 @@ from wire.text_messages import Tool
 
 MAX_TOOLS: Final = 128
 MAX_TOOLS_BYTES: Final = 2**18
-"""Of all tools of a request."""
+"""Of all tools of a request; and of the choice among them, which names some."""
 
 NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -107,7 +107,7 @@ def _choice(raw: msgspec.Raw) -> tuple[Mode, list[str] | None]:
     """How tools may be called, and which; None: all."""
     if (mode := word_in(raw)) is not None:
         return mode, None
-    choice = decoded(raw, _CHOICE, "tool_choice")
+    choice = decoded(raw, _CHOICE, "tool_choice", MAX_TOOLS_BYTES)
     if choice.type == "allowed_tools" and choice.allowed_tools is not None:
         names = [each.function.name for each in choice.allowed_tools.tools if each.function is not None]
         return mode_of(choice.allowed_tools.mode, "tool_choice.allowed_tools.mode"), names
@@ -193,5 +193,6 @@ def chosen(tools: Sequence[Tool], mode: Mode, names: Sequence[str] | None, *, pa
         return Tools()
     if mode == "required" and names is not None and len(set(names)) == 1:
         return Tools(list(tools), Calling(forced=True, name=names[0], parallel=False))
-    told = [tool for tool in tools if names is None or tool.name in names]
+    callable_names = set(known if names is None else names)
+    told = [tool for tool in tools if tool.name in callable_names]
     return Tools(told, Calling(forced=mode == "required", parallel=parallel))

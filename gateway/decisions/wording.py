@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -54,8 +55,9 @@ def answer_of(asked: AnyQuestion, chances: Sequence[float]) -> PredicateAnswer |
 def _words(values: list[str | bool]) -> list[str]:
     """Values as text; those that would read the same, a text and a boolean, as JSON."""
     words = [each if isinstance(each, str) else json.dumps(each) for each in values]
+    times = Counter(words)
     return [
-        word if words.count(word) == 1 else json.dumps(each, ensure_ascii=False)
+        word if times[word] == 1 else json.dumps(each, ensure_ascii=False)
         for word, each in zip(words, values, strict=True)
     ]
 

@@ -57,6 +57,9 @@ class Store(Protocol):
         """A request is over: it had ``more`` tokens than were taken; ``mine`` are left open here. Where it does not
         count, it is given back itself. Returns at once."""
 
+    def restate(self, tenant: str, mine: int) -> None:
+        """So many requests are open here, whatever was said before. Returns at once."""
+
 
 class MemoryStore:
     """The ``Store`` of one gateway.
@@ -88,6 +91,9 @@ class MemoryStore:
         tokens.settle(self._clock(), taken.second, more)
         if not counts:
             requests.settle(self._clock(), taken.second, -1)
+
+    def restate(self, tenant: str, mine: int) -> None:
+        """Nothing is kept of it: ``take`` is told."""
 
     def latest(self, most: int) -> list[str]:
         """Return who has asked last, the latest first."""
@@ -180,7 +186,10 @@ class Limiter:
             if not taken.granted:
                 raise taken.standing.refusal(limits, tokens)
         except BaseException:
+            # While it asked it was open, and others that were granted or ended have said so; and who gives up may be
+            # granted yet.
             self._left(tenant)
+            self._store.restate(tenant, self.open[tenant])
             raise
 
         steps, over = [(taken, tokens)], False

@@ -105,7 +105,6 @@ class RedisStore:
             self._settle(tenant, mine, taken.shared_second, more, int(not counts))
 
     def restate(self, tenant: str, mine: int) -> None:
-        """Say again how many requests are open here."""
         self._settle(tenant, mine, 0, 0)
 
     def restate_all(self, mine: Mapping[str, int]) -> None:

@@ -50,7 +50,7 @@ def message_tools(fields: MessagesBody) -> Tools:
             )
     if bytes(fields.tool_choice) == b"null":
         return chosen(tools, "auto", None, parallel=True)
-    choice = decoded(fields.tool_choice, _CHOICE, "tool_choice")
+    choice = decoded(fields.tool_choice, _CHOICE, "tool_choice", MAX_TOOLS_BYTES)
     if choice.type not in _MODES:
         raise bad("tool_choice.type", "'tool_choice.type' is 'auto', 'any', 'tool' or 'none'")
     if choice.type == "tool" and choice.name is None:

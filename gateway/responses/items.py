@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeVar, Union
 
 import msgspec
-from msgspec.structs import replace
 
 from gateway.members import MAX_SHOWN, bad, content_texts, decoded
 from gateway.reply_schema import ContentLogprob
@@ -114,42 +113,48 @@ def items_of(raw: msgspec.Raw, prefix: str) -> list[Item]:
 def turns_of(items: Iterable[Item], instructions: str | None) -> list[ChatTurn]:
     """Return the turns of a conversation; ``instructions`` are the system's, before all others. What an assistant
     thought, said and called in a row is one turn."""
-    turns = [] if instructions is None else [ChatTurn("system", instructions)]
-    said: ChatTurn | None = None
-    """The assistant's turn that may go on."""
+    turns: list[ChatTurn | _Said] = [] if instructions is None else [ChatTurn("system", instructions)]
     for item in items:
         if isinstance(item, FunctionOutput):
             turns.append(ChatTurn("tool", item.output, tool_call_id=item.call_id))
-            said = None
-            continue
-        if isinstance(item, Message) and item.role != "assistant":
+        elif isinstance(item, Message) and item.role != "assistant":
             role = "system" if item.role == "developer" else item.role
             turns.append(ChatTurn(role, "\n".join(part.text for part in item.content)))
-            said = None
-            continue
-        more = _gone_on(said, item)
-        if said is not None and more is not None:
-            turns[-1] = said = more
         else:
-            said = _gone_on(ChatTurn("assistant", ""), item)
-            assert said is not None
-            turns.append(said)
-    return turns
+            said = turns[-1] if turns else None
+            if not isinstance(said, _Said) or not said.goes_on_with(item):
+                turns.append(said := _Said())
+            said.add(item)
+    return [each.turn() if isinstance(each, _Said) else each for each in turns]
 
 
-def _gone_on(turn: ChatTurn | None, item: Message | FunctionCall | Reasoning) -> ChatTurn | None:
-    """An assistant's turn with one item more; None where that begins another one."""
-    if turn is None:
-        return None
-    if isinstance(item, FunctionCall):
-        call = ToolCall(item.call_id, item.name, item.arguments)
-        return replace(turn, tool_calls=[*turn.tool_calls, call])
-    if turn.content or turn.tool_calls:
-        return None
-    text = "\n".join(part.text for part in item.content)
-    if isinstance(item, Reasoning):
-        return replace(turn, reasoning=f"{turn.reasoning}\n{text}" if turn.reasoning else text)
-    return replace(turn, content=text)
+class _Said:
+    """What an assistant thought, said and called in a row, as it grows. It becomes a turn once: a conversation may have
+    thousands of thoughts in a row, and each would be copied for each that follows."""
+
+    def __init__(self) -> None:
+        self._thoughts: list[str] = []
+        self._content = ""
+        self._calls: list[ToolCall] = []
+
+    def goes_on_with(self, item: Message | FunctionCall | Reasoning) -> bool:
+        """Whether an item belongs to this turn and begins none of its own."""
+        return isinstance(item, FunctionCall) or not (self._content or self._calls)
+
+    def add(self, item: Message | FunctionCall | Reasoning) -> None:
+        """Add the next item."""
+        if isinstance(item, FunctionCall):
+            self._calls.append(ToolCall(item.call_id, item.name, item.arguments))
+            return
+        text = "\n".join(part.text for part in item.content)
+        if isinstance(item, Message):
+            self._content = text
+        elif text or self._thoughts:
+            self._thoughts.append(text)
+
+    def turn(self) -> ChatTurn:
+        """Return all of it."""
+        return ChatTurn("assistant", self._content, None, self._calls, "", "\n".join(self._thoughts))
 
 
 def _read(given: GivenItem, param: str, number: str, parts: int) -> tuple[Item | None, int]:

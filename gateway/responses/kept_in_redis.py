@@ -7,8 +7,11 @@ which may outlive them. Text lies there as it is, sealed and not hidden.
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from typing import Any, Final
 
+from gateway.errors import too_many
 from gateway.registry.line import RedisLine
 from gateway.registry.names import RESPONSES
 from gateway.registry.seal import opened, sealed
@@ -16,6 +19,9 @@ from gateway.responses.kept import BOUNDS, MOST_BYTES, Bounds, unreachable
 
 SWEPT: Final = 64
 """Responses that are too old and go at once."""
+
+MOST_OF_TENANT: Final = 256
+"""Commands of a tenant that wait for redis at once: a sixteenth of what all have room for there."""
 
 _COMMON: Final = """
 local all, tenant, id, max_age = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -99,9 +105,10 @@ class RedisResponses:
         self._line = line
         self._token = token
         self._bounds = bounds
+        self._asking: Counter[str] = Counter()
 
     async def put(self, tenant: str, id: str, data: bytes) -> bool:
-        if len(data) > MOST_BYTES:
+        if len(data) > MOST_BYTES or self._asking[tenant] >= MOST_OF_TENANT:
             return False
         most = self._bounds
         bounds = (SWEPT, most.responses, most.tenant_bytes, most.all_bytes)
@@ -121,7 +128,19 @@ class RedisResponses:
         return reply == 1
 
     async def _do(self, script: str, tenant: str, id: str, *more: Any) -> Any:
-        return await self._line.ask("EVAL", script, 1, RESPONSES, tenant, id, self._bounds.age_s, *more)
+        """Raises ``RequestError`` where too much of the tenant waits for redis already."""
+        if self._asking[tenant] >= MOST_OF_TENANT:
+            raise too_many("too many of your stored responses are being looked up; wait for some of them")
+        self._asking[tenant] += 1
+        asked = self._line.ask("EVAL", script, 1, RESPONSES, tenant, id, self._bounds.age_s, *more)
+        asking = asyncio.ensure_future(asked)
+        asking.add_done_callback(lambda _: self._answered(tenant))
+        return await asyncio.shield(asking)  # Who hangs up takes nothing back: it waits there all the same.
+
+    def _answered(self, tenant: str) -> None:
+        self._asking[tenant] -= 1
+        if not self._asking[tenant]:
+            del self._asking[tenant]
 
 
 def _purpose(tenant: str, id: str) -> str:

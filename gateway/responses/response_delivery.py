@@ -1,19 +1,22 @@
-"""From a response to bytes at the client, and into the store before its end is told."""
+"""From a response to bytes at the client, and into the store before its end is told; and what is kept there."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import structlog
 from msgspec.structs import replace
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from gateway.answer import Answer
-from gateway.delivery import Desk, TextDelivery, named_events_of
+from gateway.delivery import Desk, Outlet, TextDelivery, attended, disconnected, named_events_of, send_json
 from gateway.error_shapes import NAMES, RESPONSES, renamed
-from gateway.errors import RequestError
+from gateway.errors import ClientGone, RequestError
 from gateway.responses.kept import Responses
 from gateway.responses.response_objects import Kept
 from gateway.responses.response_parsing import ResponseAsk
@@ -52,3 +55,26 @@ class ResponseDelivery(TextDelivery):
 
     def _failure(self, shape: ResponseShape, error: RequestError) -> bytes:
         return named_events_of(shape.failed(renamed(error, NAMES[RESPONSES])))
+
+
+class KeptDelivery(Response):
+    """The answer to a question about a response that is kept. No agent has it, but the store has, and then its client:
+    so it is one of the requests that a tenant may have open, until it was read.
+
+    Args:
+        found: what to tell, in JSON; raises ``RequestError`` where there is nothing.
+    """
+
+    def __init__(self, desk: Desk, tenant: str, found: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self._desk = desk
+        self._tenant = tenant
+        self._found = found
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        outlet = Outlet(send)
+        with self._desk.dispatcher.passing(self._tenant), suppress(ClientGone):
+            await attended(self._desk, self._told(outlet), disconnected(receive), outlet)
+
+    async def _told(self, outlet: Outlet) -> None:
+        await send_json(outlet, await self._found())

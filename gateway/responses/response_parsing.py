@@ -20,16 +20,16 @@ from gateway.parsing import decoded_body, terms_of, token_limit
 from gateway.request import Ask
 from gateway.responses.items import Item, items_of, turns_of
 from gateway.responses.kept import not_found
+from gateway.responses.repeated import TEXT, repeated_choice, repeated_format, repeated_tools
 from gateway.responses.response_objects import ResponseObject, TextConfig
 from gateway.responses.response_schema import ENCRYPTED, LOGPROBS, MAX_METADATA_BYTES, Metadata, ResponsesBody
-from gateway.responses.response_tools import response_tools, shown_choice, shown_tools
+from gateway.responses.response_tools import response_tools
 from wire.request_messages import Generate, Rendering
 
 ID: Final = re.compile(r"resp_[0-9a-f]{32}")
 
 _BODY: Final = msgspec.json.Decoder(ResponsesBody)
 _METADATA: Final = msgspec.json.Decoder(Metadata)
-_ANY: Final = msgspec.json.Decoder()
 
 UNSAID: Final = ResponseObject("", 0, "")
 
@@ -105,7 +105,6 @@ def response_ask(fields: ResponsesBody, before: Sequence[Item], id: str, created
 
 
 def _response(fields: ResponsesBody, terms: Generate, id: str, created: int, tops: int) -> ResponseObject:
-    format = None if fields.text is None else decoded(fields.text.format, _ANY, "text.format")
     null = bytes(fields.metadata) == b"null"
     return ResponseObject(
         id=id,
@@ -115,12 +114,12 @@ def _response(fields: ResponsesBody, terms: Generate, id: str, created: int, top
         previous_response_id=fields.previous_response_id,
         max_output_tokens=terms.max_tokens,
         parallel_tool_calls=fields.parallel_tool_calls is not False,
-        tool_choice=shown_choice(fields.tool_choice),
-        tools=shown_tools(fields.tools),
+        tool_choice=repeated_choice(fields.tool_choice),
+        tools=repeated_tools(fields.tools),
         metadata={} if null else decoded(fields.metadata, _METADATA, "metadata", MAX_METADATA_BYTES),
         store=fields.store is not False,
         temperature=None if "temperature" in terms.left_out else terms.sampling.temperature,
-        text=TextConfig({"type": "text"} if format is None else format),
+        text=TextConfig(TEXT if fields.text is None else repeated_format(fields.text.format)),
         top_logprobs=tops,
         top_p=None if "top_p" in terms.left_out else terms.sampling.top_p,
     )

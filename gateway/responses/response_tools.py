@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Union
+from typing import Final, Union
 
 import msgspec
 
@@ -43,7 +43,6 @@ class _Choice(_Reference):
 
 _TOOLS: Final = msgspec.json.Decoder(list[_Tool])
 _CHOICE: Final = msgspec.json.Decoder(_Choice)
-_ANY: Final = msgspec.json.Decoder()
 
 
 def response_tools(fields: ToolMembers) -> Tools:
@@ -63,23 +62,10 @@ def response_tools(fields: ToolMembers) -> Tools:
     return chosen(tools, *_choice(fields.tool_choice), parallel=fields.parallel_tool_calls is not False)
 
 
-def shown_tools(raw: msgspec.Raw) -> list[dict[str, Any]]:
-    """Return tools as a response repeats them: with the members that OpenAI always has."""
-    if bytes(raw) in NOTHING:
-        return []
-    usual = {"description": None, "parameters": None, "strict": None}
-    return [usual | tool for tool in decoded(raw, _ANY, "tools")]
-
-
-def shown_choice(raw: msgspec.Raw) -> Any:
-    """Return a choice as a response repeats it."""
-    return "auto" if bytes(raw) == b"null" else decoded(raw, _ANY, "tool_choice")
-
-
 def _choice(raw: msgspec.Raw) -> tuple[Mode, list[str] | None]:
     if (mode := word_in(raw)) is not None:
         return mode, None
-    choice = decoded(raw, _CHOICE, "tool_choice")
+    choice = decoded(raw, _CHOICE, "tool_choice", MAX_TOOLS_BYTES)
     if choice.type == "allowed_tools":
         names = [each.name for each in choice.tools or () if each.name is not None]
         return mode_of(choice.mode, "tool_choice.mode"), names

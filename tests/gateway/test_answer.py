@@ -49,6 +49,22 @@ async def test_complete_when_every_part_is(answer: Any) -> None:
     assert await answer.take() == []
 
 
+async def test_what_is_said_again_at_the_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of unsaid length ends where its log-probabilities are too many; another goes on."""
+    monkeypatch.setattr(module, "MAX_WHOLE_LOGPROBS", 30)
+    one = Alternative("x", -0.5, b"x")
+    for repeated in (True, False):
+        answer = Answer("m", 1, RequestMeter(GatewayMetrics(), time.perf_counter()), repeated=repeated)
+        answer.accepted(3)
+        for _ in range(10):
+            answer.delta(Delta(1, 0, "x", 1, [TokenLogprob(one, [one] * 4)]))
+        events = await answer.take()
+        if repeated:
+            assert answer.over and events[-2:] == [Finished(0, 0, "length"), Complete(3, 7)] and len(events) == 9
+        else:
+            assert not answer.over and len(events) == 10
+
+
 async def test_an_error_comes_after_what_came_before(answer: Any) -> None:
     """And comes again."""
     answer.delta(Delta(1, 0, "a", 1))

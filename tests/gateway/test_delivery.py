@@ -8,11 +8,13 @@ import socket
 from typing import Any
 
 import pytest
+from gateway_unread import LONG, asking, ends, much
+from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 
 from gateway import answer as answer_module
 from gateway.config import GatewayConfig
-from wire.request_messages import Accepted, Delta
+from wire.request_messages import Accepted, Delta, Done, Finished
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -91,6 +93,72 @@ async def test_a_client_that_never_reads_is_given_up(serving: Any, connected: An
         await gateway.until(lambda: len(agent.cancelled) == 1)
         await gateway.until(lambda: gateway.roster.running == 0)
         client.close()
+
+
+REPEATED = 3 * 2**20
+"""Of a response's text, which its end has four times; no more than may wait for a client."""
+
+
+async def test_a_client_that_does_not_read_a_whole_answer_is_given_up(serving: Any, connected: Any, chat: Any) -> None:
+    """Within the time for reading, as in a stream; who reads gets all of it."""
+    path = "/v1/chat/completions"
+    async with serving(GatewayConfig(client_within_s=0.3)) as gateway, connected(gateway, much):
+        with capture_logs() as logs, asking(gateway, path, chat):
+            await gateway.until(lambda: ends(logs))
+            assert ends(logs) == ["aborted"]
+    async with serving(GatewayConfig()) as gateway, connected(gateway, much):
+        reply = await gateway.http.post(path, json=chat)
+        assert reply.json()["choices"][0]["message"]["content"] == "x" * LONG
+
+
+async def test_a_client_that_does_not_read_the_end_of_a_stream_is_given_up(serving: Any, connected: Any) -> None:
+    """Where it is long, and all before it was read."""
+    read = asyncio.Event()
+
+    async def repeated(agent: Any, asked: Any) -> None:
+        agent.post(Accepted(asked.request, 1))
+        for _ in range(REPEATED // 2**20):
+            agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
+        await read.wait()
+        agent.post(Finished(asked.request, 0, "stop"))
+        agent.post(Done(asked.request, 1, REPEATED // 2**20))
+
+    loop, body = asyncio.get_running_loop(), {"input": "Hi", "stream": True}
+    async with serving(GatewayConfig(client_within_s=1.0)) as gateway, connected(gateway, repeated):
+        with capture_logs() as logs, asking(gateway, "/v1/responses", body) as client:
+            came = 0
+            while came < REPEATED:
+                came += (await loop.sock_recv(client, 2**20)).count(b"x")
+            read.set()
+            await gateway.until(lambda: ends(logs))
+            assert ends(logs) == ["aborted"]
+        reply = await gateway.http.post("/v1/responses", json=body)
+        assert reply.content.count(b"x" * REPEATED) == 4 and reply.content.endswith(b"}\n\n")
+
+
+async def test_an_answer_that_is_cut_is_over_at_the_agent(
+    serving: Any, connected: Any, scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, however long its client takes to read what it has."""
+    monkeypatch.setattr(answer_module, "MAX_WHOLE_LOGPROBS", 0)
+    read = asyncio.Event()
+
+    async def goes_on(agent: Any, asked: Any) -> None:
+        agent.post(Accepted(asked.request, 1))
+        for _ in range(REPEATED // 2**20):
+            agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
+        await read.wait()
+        agent.post(Delta(asked.request, 0, "x", 1, [scripts.logprob("x", 0)]))
+
+    loop, body = asyncio.get_running_loop(), {"input": "Hi", "stream": True}
+    async with serving(GatewayConfig(client_within_s=600)) as gateway, connected(gateway, goes_on) as agent:
+        with asking(gateway, "/v1/responses", body) as client:
+            came = 0
+            while came < REPEATED:
+                came += (await loop.sock_recv(client, 2**20)).count(b"x")
+            read.set()
+            await gateway.until(lambda: agent.cancelled == [agent.asked[0].request])
+            assert gateway.roster.running == 0 and gateway.dispatcher._open
 
 
 async def test_a_token_socket_that_never_reads_is_given_up(serving: Any, connected: Any, chat: Any) -> None:

@@ -13,7 +13,9 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from gateway_reading import read_back
+from gateway_unread import LONG, asking, ends, much
 from redis_here import RedisServer
+from structlog.testing import capture_logs
 
 from gateway import app
 from gateway.config import GatewayConfig
@@ -123,6 +125,19 @@ async def test_a_client_that_leaves_ends_it_there(fleet: Any, connected: Any, ch
                     break
         await two.until(lambda: agent.cancelled)
         await two.until(lambda: two.roster.running == 0)
+
+
+async def test_a_client_that_does_not_read_what_was_passed_on_is_given_up(
+    fleet: Any, connected: Any, chat: Any
+) -> None:
+    """Within the time for reading, as where it is answered here; the other gateway had been read to the end."""
+    async with fleet(2, client_within_s=1.0) as (one, two), connected(two, much):
+        await known(one, 1)
+        with capture_logs() as logs, asking(one, "/v1/chat/completions", chat):
+            await one.until(lambda: ends(logs, "request forwarded"))
+            assert (ends(logs), ends(logs, "request forwarded")) == (["answered"], ["aborted"])
+        reply = await one.http.post("/v1/chat/completions", json=chat)
+        assert reply.json()["choices"][0]["message"]["content"] == "x" * LONG
 
 
 async def test_the_least_loaded_of_all_is_chosen(fleet: Any, connected: Any, chat: Any, scripts: Any) -> None:

@@ -15,6 +15,7 @@ from gateway.registry import line
 from gateway.registry.line import RedisLine
 from gateway.registry.names import RESPONSES
 from gateway.registry.seal import SEAL_BYTES
+from gateway.responses import kept_in_redis
 from gateway.responses.kept import MOST_BYTES, Bounds, MemoryResponses, Responses
 from gateway.responses.kept_in_redis import RedisResponses
 
@@ -127,6 +128,29 @@ async def test_what_strangers_write_is_no_response(server: RedisServer) -> None:
         server.client.hset(RESPONSES, "t/a", server.client.hget(RESPONSES, "u/a"))
         server.client.hset(RESPONSES, "u/a", b"z" * (SEAL_BYTES + 1))
         assert await kept.get("t", "a") is None and await kept.get("u", "a") is None
+
+
+async def test_a_tenant_takes_some_of_the_room_at_redis(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits there counts until it was answered, also of who has hung up; others are served all the same."""
+    monkeypatch.setattr(kept_in_redis, "MOST_OF_TENANT", 3)
+    async with opened("redis", server, Bounds()) as kept:
+        assert await kept.put("t", "a", b"x") and await kept.put("other", "a", b"y")
+        server.client.client_pause(60_000, all=False)  # No script is run.
+        waiting = [asyncio.ensure_future(kept.get("t", "a")) for _ in range(3)]
+        await asyncio.sleep(0)
+        gone = waiting.pop()
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        for ask in (kept.get, kept.delete):
+            with pytest.raises(RequestError) as error:
+                await ask("t", "a")
+            assert (error.value.status, error.value.code) == (429, "rate_limit_exceeded")
+        assert not await kept.put("t", "b", b"x")
+        other = asyncio.ensure_future(kept.get("other", "a"))
+        await asyncio.sleep(0)
+        server.client.client_unpause()
+        assert await asyncio.gather(*waiting, other) == [b"x", b"x", b"y"]
+        assert await kept.get("t", "a") == b"x" and await kept.put("t", "b", b"x")
 
 
 async def test_without_redis_nothing_is_stored(server: RedisServer) -> None:

@@ -236,6 +236,35 @@ async def test_what_ends_while_redis_is_gone_is_not_open_for_ever(
         assert await _granted_soon(last, Limits(concurrent=1), 0) is not None
 
 
+async def test_who_is_refused_is_not_counted_as_open(request: pytest.FixtureRequest) -> None:
+    """Nor who gave up: while they wait for redis others end, or are granted, and say that they are open here. All other
+    gateways would refuse the tenant for as long as that stands there."""
+    async with limiters("redis", request) as (first, last):
+        store, one = first._store, Limits(concurrent=1)
+        assert isinstance(store, RedisStore)
+
+        async def open_here() -> bytes | None:
+            """As redis knows it; what was sent before is done before."""
+            found: bytes | None = await store._line.ask("HGET", f"{LIMIT}tenant", "o0")
+            return found
+
+        running = await tried(first, one)
+        assert running is not None
+        refused = asyncio.ensure_future(tried(first, one))
+        await asyncio.sleep(0)  # It has asked.
+        running.close()
+        assert await refused is None and await open_here() is None
+        given_up = asyncio.ensure_future(tried(first, one))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        assert await open_here() is None and not first.open
+        too_large, other = await asyncio.gather(*(tried(first, Limits(tokens=10), tokens) for tokens in (20, 5)))
+        assert too_large is None and other is not None and await open_here() == b"1"
+        other.close()
+        assert await open_here() is None and await tried(last, one) is not None
+
+
 async def test_a_hash_that_somebody_has_spoiled_harms_nobody(
     request: pytest.FixtureRequest, server: RedisServer
 ) -> None:

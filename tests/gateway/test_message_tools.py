@@ -9,6 +9,7 @@ import pytest
 
 from gateway.errors import RequestError
 from gateway.messages.message_parsing import parse_count, parse_message
+from gateway.tools import MAX_TOOLS_BYTES
 from wire.request_messages import Accepted, Calling, CallPiece, Delta, Done, Finished, ServedModel
 from wire.text_messages import ChatTurn, Tool, ToolCall
 
@@ -163,6 +164,7 @@ def said(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "all"}}, "tool_choice.type"),
         ({"tool_choice": "any"}, "tool_choice"),
+        ({"tool_choice": {"type": "auto", "x": "x" * MAX_TOOLS_BYTES}}, "tool_choice"),
         ({"tools": [], "tool_choice": {"type": "any"}}, "tool_choice"),
         (said("assistant", USE | {"id": None}), "messages[0].content[0].id"),
         (said("assistant", USE | {"name": None}), "messages[0].content[0].name"),

@@ -100,6 +100,16 @@ def test_log_probabilities_of_one_piece_are_bounded() -> None:
     assert param_of(max_tokens=MAX_WHOLE_LOGPROBS // 21 + 1, logprobs=20) == "logprobs"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_of_a_response_are_bounded(stream: bool) -> None:
+    """Streamed too: its end has all of them once more. Tokens alone are not."""
+    asked: dict[str, Any] = {"endpoint": "responses", "stream": stream, "logprobs": 20}
+    assert param_of(**asked, max_tokens=MAX_WHOLE_LOGPROBS // 21) is None
+    assert param_of(**asked, max_tokens=MAX_WHOLE_LOGPROBS // 21 + 1) == "top_logprobs"
+    assert param_of(**asked, max_tokens=None) is None
+    assert (param_of(endpoint="responses", stream=stream, max_tokens=MAX_WHOLE_TOKENS + 1) is None) is stream
+
+
 def test_scores_of_prompts_are_bounded() -> None:
     """Tokens x alternatives x answers, streamed or not; one that is not to be gone on with may fill the context."""
     for stream in (False, True):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from gateway_streams import client
 from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from gateway.errors import RequestError
+from gateway.responses.repeated import MAX_FORMAT_BYTES, MAX_REPEATED_DEPTH
 from gateway.responses.response_parsing import decoded_response, response_ask
+from gateway.tools import MAX_TOOLS_BYTES
 from wire.request_messages import (
     Accepted,
     Alternative,
@@ -225,3 +228,46 @@ def test_bad_tools_and_items_are_named(members: dict[str, Any], param: str) -> N
     with pytest.raises(RequestError) as caught:
         parsed(**members)
     assert (caught.value.status, caught.value.param) == (400, param) and caught.value.code
+
+
+def within(size: int) -> list[Any]:
+    """A list whose JSON has so many bytes, most of them objects."""
+    return [{}] * ((size - 2) // len("{}, "))
+
+
+def nested(levels: int) -> list[Any]:
+    """So many lists, one within the other."""
+    found: list[Any] = []
+    for _ in range(levels - 1):
+        found = [found]
+    return found
+
+
+FUNCTION = {"type": "function", "name": "weather"}
+CARRIERS: dict[str, Any] = {
+    "text.format": lambda more: {"text": {"format": {"type": "text", "x": more}}},
+    "tools": lambda more: {"tools": [FUNCTION | {"x": more}]},
+    "tool_choice": lambda more: {"tools": [FUNCTION], "tool_choice": FUNCTION | {"x": more}},
+}
+
+
+@pytest.mark.parametrize("param", CARRIERS)
+def test_what_a_response_repeats_is_bounded(param: str) -> None:
+    """Members that nobody knows too: it is kept as long as its request waits, and encoded where the stack is
+    deeper than when it was read."""
+    most = MAX_FORMAT_BYTES if param == "text.format" else MAX_TOOLS_BYTES
+    for more, holds in (
+        (within(most - 100), True),
+        (within(most + 100), False),
+        (nested(MAX_REPEATED_DEPTH - 2), True),
+        (nested(MAX_REPEATED_DEPTH + 1), False),
+    ):
+        members = CARRIERS[param](more)
+        if holds:
+            response = msgspec.to_builtins(parsed(**members).response)
+            [shown] = response["tools"] if param == "tools" else [response.get(param) or response["text"]["format"]]
+            assert shown["x"] == more
+        else:
+            with pytest.raises(RequestError) as caught:
+                parsed(**members)
+            assert (caught.value.status, caught.value.param) == (400, param)

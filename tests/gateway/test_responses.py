@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter
 
 from gateway.config import GatewayConfig
 from gateway.responses import kept
+from gateway.responses.response_delivery import KeptDelivery
 from wire.errors import Code
 from wire.message import Failed
 from wire.request_messages import Accepted, Delta, Done, Finished, ServedModel
@@ -261,3 +263,58 @@ async def test_a_kept_conversation_is_gone_on_with_as_a_chats_is(served: Served)
         assert usage["input_tokens_details"]["cached_tokens"] == chats_usage["prompt_tokens_details"]["cached_tokens"]
         counted = (await http.post("/v1/responses/input_tokens", json=body)).json()
         assert counted == {"object": "response.input_tokens", "input_tokens": usage["input_tokens"]}
+
+
+async def test_a_stream_ends_where_its_end_has_no_room_for_more(
+    gateway: Any, agent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that was said, as where it may have no more tokens; the agent is told, and the response is kept."""
+    monkeypatch.setattr("gateway.answer.MAX_WHOLE_LOGPROBS", 5)
+    events = await events_of(gateway, ASK | {"top_logprobs": 2, "include": ["message.output_text.logprobs"]})
+    made = events[-1]["response"]
+    assert (events[-1]["type"], made["incomplete_details"]) == ("response.incomplete", {"reason": "max_output_tokens"})
+    [said] = made["output"][0]["content"]
+    assert (said["text"], len(said["logprobs"])) == ("Hello wor", 2)
+    assert (await gateway.http.get(f"/v1/responses/{made['id']}")).json() == made
+
+
+def unread(gateway: Any, sends: asyncio.Event) -> asyncio.Future[None]:
+    """What is kept, told to a client that neither reads nor leaves."""
+
+    async def found() -> str:
+        return "x"
+
+    async def never(*_: Any) -> Any:
+        sends.set()
+        await asyncio.Event().wait()
+
+    return asyncio.ensure_future(KeptDelivery(gateway.app.state.desk, "", found)({}, never, never))
+
+
+async def test_what_is_kept_counts_as_a_request_while_it_is_told(serving: Any, connected: Any, scripts: Any) -> None:
+    """Of those that a client may have open: for as long as it is read, and also where a turn goes on with it."""
+    async with serving(GatewayConfig(max_client_requests=2)) as gateway, connected(gateway) as agent:
+        kept = (await post(gateway, ASK)).json()["id"]
+        agent.script, path, sends = scripts.hang, f"/v1/responses/{kept}", asyncio.Event()
+        open_yet = [unread(gateway, sends), asyncio.ensure_future(post(gateway, ASK))]
+        await gateway.until(lambda: len(agent.asked) == 2 and sends.is_set())
+        for reply in (
+            await gateway.http.get(path),
+            await gateway.http.get(f"{path}/input_items"),
+            await gateway.http.post(f"{path}/cancel"),
+            await post(gateway, ASK | {"previous_response_id": "resp_" + "0" * 32}),
+            await gateway.http.delete(path),
+        ):
+            assert (reply.status_code, reply.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        for each in open_yet:
+            each.cancel()
+        await asyncio.gather(*open_yet, return_exceptions=True)
+        await gateway.until(lambda: gateway.roster.running == 0)
+        assert (await gateway.http.get(path)).json()["id"] == kept
+
+
+async def test_who_does_not_read_what_is_kept_is_given_up(serving: Any) -> None:
+    """Within the time for reading; it is no open request any more."""
+    async with serving(GatewayConfig(client_within_s=0.1)) as gateway:
+        await asyncio.wait_for(unread(gateway, asyncio.Event()), 30)
+        assert not gateway.dispatcher._open

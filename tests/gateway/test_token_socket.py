@@ -232,6 +232,20 @@ async def test_an_answer_here_is_never_in_one_piece(gateway: Any, agent: Any, ta
     assert (await talk.hear())["type"] == "accepted"
 
 
+@pytest.mark.parametrize("stream", [{}, {"stream": True}, {"stream": False}, {"stream": None}])
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": False}}])
+async def test_what_is_said_of_a_stream_means_nothing(
+    gateway: Any, agent: Any, talk: Any, chat: Any, stream: Any, options: Any
+) -> None:
+    """Neither that there is to be one nor how it ends; what is told over HTTP only is refused for that alone."""
+    await talk.say(chat | stream | options)
+    kinds = [message["type"] for message in await talk.hear_all()]
+    assert kinds == ["accepted", *["delta"] * 4, "finished", "usage", "done"]
+    await talk.say(chat | stream | options | {"prompt_logprobs": 1})
+    [refused] = await talk.hear_all()
+    assert refused["error"]["param"] == "prompt_logprobs" and "over HTTP only" in refused["error"]["message"]
+
+
 async def test_keys_and_origins_are_asked_at_the_handshake(serving: Any) -> None:
     """401 and 403 instead of 101."""
     async with serving(GatewayConfig(api_keys="secret")) as gateway:

@@ -143,6 +143,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another choice": ({"tool_choice": {"type": "custom", "custom": {"name": "x"}}}, "tool_choice.type"),
     "an unknown one allowed": ({"tool_choice": allowed("auto", "weather", "x")}, "tool_choice"),
     "none allowed": ({"tool_choice": allowed("auto")}, "tool_choice"),
+    "a long choice": ({"tool_choice": allowed("auto", *["time"] * (MAX_TOOLS_BYTES // 40))}, "tool_choice"),
     "a mode": ({"tool_choice": allowed("maybe", "time")}, "tool_choice.allowed_tools.mode"),
     "required of none": ({"tools": None, "tool_choice": "required"}, "tool_choice"),
     "named of none": ({"tools": [], "tool_choice": named("weather")}, "tool_choice"),

@@ -28,13 +28,17 @@ def template_turns(turns: Sequence[ChatTurn], dialect: Dialect, *, parsed: bool 
     """
     told: list[dict[str, Any]] = []
     ids = _Ids(dialect.format)
+    gave: list[str] = []
+    """What tools in a row gave."""
     for at, turn in enumerate(turns):
         message: dict[str, Any] = {"role": turn.role, "content": turn.content}
         message |= {"name": turn.name} if turn.name else {}
         message |= {"reasoning_content": turn.reasoning} if turn.reasoning else {}
         if not dialect.tells and turn.role == "tool":  # Some templates refuse two messages of a user in a row.
-            before = told.pop()["content"] + "\n" if at and turns[at - 1].role == "tool" else ""
-            told.append({"role": "user", "content": before + RESULT.format(turn.content)})
+            gave.append(RESULT.format(turn.content))
+            if at + 1 == len(turns) or turns[at + 1].role != "tool":  # Joined once: there may be thousands in a row.
+                told.append({"role": "user", "content": "\n".join(gave)})
+                gave = []
             continue
         if not dialect.tells and turn.tool_calls:
             told.append({"role": turn.role, "content": _as_text(turn, dialect.format)})
