@@ -2,7 +2,8 @@
 
 A frame is *expected* where its place is known, and is read right into it. It is *early* where the sender is ahead of
 this member, in a collective that has not begun here or under a tag that was not asked for yet: a short one is kept, for
-a long one its link waits. Everything else is a lie, or a mistake, and ends whoever sends it.
+a long one its link waits. Where what is behind it may be waited for first, more is kept while anything is expected.
+Everything else is a lie, or a mistake, and ends whoever sends it.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ class Inbox:
     Attributes:
         epoch: which it is; frames of another are dropped.
         dropped: how many have been.
+        ahead_bytes: of early frames, that are kept while anything is expected.
     """
 
     epoch: int
     dropped: int = 0
+    ahead_bytes: int = EARLY_BYTES
     _expected: dict[Key, Expected] = field(default_factory=dict)
-    _early: dict[Key, bytes] = field(default_factory=dict)
+    _early: dict[Key, bytes | bytearray] = field(default_factory=dict)
     _early_bytes: int = 0
     _begun: int = 0
     _asked: dict[int, int] = field(default_factory=dict)
@@ -95,9 +98,10 @@ class Inbox:
 
     def has_room(self, frame: PeerFrame) -> bool:
         """Whether an early frame is kept."""
-        return self._early_bytes + frame.length <= EARLY_BYTES and len(self._early) < MOST_EARLY
+        most = self.ahead_bytes if self._expected else EARLY_BYTES
+        return self._early_bytes + frame.length <= most and len(self._early) < MOST_EARLY
 
-    def keep(self, frame: PeerFrame, data: bytes) -> Expected | None:
+    def keep(self, frame: PeerFrame, data: bytes | bytearray) -> Expected | None:
         """Keep an early frame; or return where it belongs, filled, if that has become known meanwhile.
 
         Raises ``ConnectionFailed`` as ``find`` does.

@@ -145,6 +145,22 @@ def test_what_is_kept_is_bounded() -> None:
     assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 1, MOST_EARLY, 0))
 
 
+def test_more_is_kept_ahead_of_what_is_expected() -> None:
+    """Up to what the link was told, and only as long as anything is expected: else its sender waits, as ever."""
+    inbox = Inbox(EPOCH, ahead_bytes=3 * EARLY_BYTES)
+    long = PeerFrame(Kind.SEND, EPOCH, 0, 0, 2 * EARLY_BYTES)
+    assert not inbox.has_room(long)
+    room = Room(8)
+    inbox.ask(1, room.expected())
+    come(inbox, long, content(long))
+    assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, 2 * EARLY_BYTES))
+    come(inbox, PeerFrame(Kind.SEND, EPOCH, 1, 0, 8), b"expected")
+    assert room.memory == b"expected" and not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, 1))
+    late = Room(long.length)
+    assert inbox.ask(0, late.expected()) and late.memory == content(long)
+    assert inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, EARLY_BYTES))
+
+
 @pytest.mark.parametrize("tag", [-1, MOST_TAGS])
 def test_tags_are_bounded(tag: int) -> None:
     """A tag out of range is our own caller's mistake."""

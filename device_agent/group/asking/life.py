@@ -106,7 +106,8 @@ class GroupLife:
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
-        self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams))
+        how = self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams, self._pipeline.apart
+        self._asked = GroupAsks(GroupTurns(*how))
         self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None, Layer] | None] = SimpleQueue()
         self.handed: dict[int, int] = {}
         self.resumes = NOTHING_HANDED

@@ -94,10 +94,12 @@ class GroupTurns(Generic[Item]):
         cuts: whether rows may be cut into portions: where members get only what comes before their own rows, all
             portions but the first would be computed by one.
         reads: whether weights are read from a disk for each step.
+        single: whether one step at all is under way at a time; else long ones are beside short ones, and one more than
+            there are stages.
     """
 
-    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False) -> None:
-        self._stages, self._cuts = stages, cuts
+    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False, single: bool = False) -> None:
+        self._stages, self._cuts, self._single = stages, cuts, single
         self._short_rows = SHORT_READ_ROWS if reads else SHORT_ROWS
         self._batch_rows = MAX_BATCHED * SHORT_READ_ROWS if reads else BATCH_ROWS
         self._waiting: list[_Waiting[Item]] = []
@@ -142,6 +144,8 @@ class GroupTurns(Generic[Item]):
             if not each.rows:
                 self._waiting.remove(each)
                 return GroupTurn((Portion(each.item, range(0)),))
+        if self._single and self._short + self._long:
+            return GroupTurn()
         short = [each for each in free if each.short]
         long = [each for each in free if not each.short]
         takes_long = bool(long) and self._long < (1 if self._others(long[0]) else self._stages + 1)

@@ -24,18 +24,20 @@ class Pipeline:
         micro_batches: into how many a step of several sessions is cut.
         streams: whether some member reads weights from its disk while it computes, from the beginning. Where that
             begins as sessions grow, steps stay as they are.
+        apart: whether some member's keys and values may lie at another, which then answers beside the steps.
     """
 
     stages: tuple[Stage, ...] = ()
     micro_batches: int = 1
     streams: bool = False
+    apart: bool = False
 
     @classmethod
     def of(cls, plan: GroupPlan, readers: int = 0) -> Pipeline:
         """That of a plan. Where the first ``readers`` layers only read, a step passes these or the others: one at a
         time does."""
         whole = not readers and all(isinstance(layer, Whole) for layer in plan.layers)
-        return cls(stages_of(plan.layers) if whole else (), plan.micro_batches, plan.streams)
+        return cls(stages_of(plan.layers) if whole else (), plan.micro_batches, plan.streams, any(plan.transfers))
 
     @property
     def members(self) -> int:
@@ -51,10 +53,11 @@ class Pipeline:
     def steps_at_once(self) -> int:
         """Steps that are under way at a time, one behind the other.
 
-        One where a step has each member until its end, since it comes to it again, or is cut itself; or where the next
-        would have to read again from the disk what this one has read.
+        One where a step has each member until its end, since it comes to it again, or is cut itself; where the next
+        would have to read again from the disk what this one has read; or where its rows would come to a member before
+        the answers that this one still waits for.
         """
-        alone = self.interleaved or self.streams or self.micro_batches > 1
+        alone = self.interleaved or self.streams or self.apart or self.micro_batches > 1
         return 1 if alone or not self.stages else len(self.stages)
 
     def cut(self, head: StepHead) -> list[range]:
