@@ -288,8 +288,10 @@ class GroupHost:
                 if living.ever and monotonic() > deadline:
                     self.submodel.end(f"links are not measured: {error}")
                 continue
-            except ValueError as error:
-                why = f"there is no plan for {', '.join(names)}: {error}"
+            except Exception as error:  # Of what members say plans are made, and requests wait for one.
+                if not isinstance(error, ValueError):
+                    log.exception("there is no plan", members=list(names))
+                why = f"there is no plan for {', '.join(names)}: {str(error) or type(error).__name__}"
                 log.error("no plan", members=list(names), why=str(error))
             if not living.ever:
                 raise GroupEnded(why)

@@ -68,7 +68,11 @@ async def form(
         )
     except OSError as error:
         raise unreachable(address, error) from error
-    worker = part.worker(held, fabric, pace) if part is not None else None
+    try:
+        worker = part.worker(held, fabric, pace) if part is not None else None
+    except BaseException:
+        fabric.lose("the portal cannot begin")
+        raise
     spec = checkpoint.spec
     planned, readers = plan.plan(spec), readers_of(spec)
     shape = replace(ModelShape.of(spec, plan.dtype), layers=len(planned.layers))

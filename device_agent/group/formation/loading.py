@@ -12,7 +12,7 @@ from peers.board import Board
 from peers.group import Group
 
 LOADING: Final = "loading/"
-"""What a member posts, with its rank and a count, while it loads: it is about to read another layer, or a piece of what
+"""What a member posts, with a count and its rank, while it loads: it is about to read another layer, or a piece of what
 it repacks."""
 
 TOLD_EVERY_S: Final = 20.0
@@ -40,7 +40,7 @@ class Loading:
 
 def said(rank: int, count: int) -> str:
     """The key of what a member posts, from 0 on."""
-    return f"{LOADING}{rank}/{count}"
+    return f"{LOADING}{count}/{rank}"
 
 
 async def all_loaded(group: Group, seats: Mapping[int, str]) -> None:

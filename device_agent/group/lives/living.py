@@ -102,7 +102,7 @@ class Living:
         life: GroupLife | None = None
         why, following, hands = "the portal has stopped", None, False
         try:
-            life = await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
+            life = await self._formed(group, plan, address, pace)
             if self.watch is not None:
                 self.watch.begin(plan.names, pace)
             if handed is not None and handed[0] == plan:
@@ -131,6 +131,16 @@ class Living:
             self.submodel.pause()
             group.end(why)
         return following
+
+    async def _formed(self, group: Group, plan: JoinedPlan, address: str, pace: Pace) -> GroupLife:
+        """Raises as ``form`` does, and ``NotFormed`` for whatever else: the portal outlives it."""
+        try:
+            return await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
+        except (NotFormed, PeerLost):
+            raise
+        except Exception as error:  # Members may bring it about, and requests wait for the next life.
+            log.exception("the group has not begun")
+            raise NotFormed(f"the portal cannot begin: {type(error).__name__}: {error}", (PORTAL,)) from error
 
     def _has_handed(self, plan: JoinedPlan, to: JoinedPlan | None, sessions: Mapping[int, int]) -> None:
         """By a plan, to the life of the next one."""
@@ -213,8 +223,9 @@ class Living:
             if names and set(names) != set(planned.names) and set(names) != hopeless:
                 try:
                     following = await self._following(names)
-                except ValueError as error:
-                    log.warning("the group goes on as it is", there=list(names), why=str(error))
+                except Exception as error:  # Of what members say plans are made.
+                    why = str(error) or type(error).__name__
+                    log.warning("the group goes on as it is", there=list(names), why=why)
                     hopeless = frozenset(names)
                     continue
                 if following is not None and set(following.names) < set(names):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from clouds import chain_over, greedy, until
-from groups import PORTAL, hosted, member_here, plan_of, streamed
+from groups import KEY, PORTAL, hosted, member_here, plan_of, streamed
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
@@ -25,6 +25,7 @@ from device_agent.group.holding.held import HeldLayer
 from device_agent.group.host import GroupHost
 from device_agent.group.lives.state import MemberState
 from device_agent.group.messages.heads import BadGroupHead, GroupHead, RowsHead
+from device_agent.group.messages.notes import Card, written
 from device_agent.group.rows.sending import PORTAL as PORTAL_RANK
 from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
@@ -35,11 +36,14 @@ from device_agent.planning.task import Work
 from device_agent.profiling.kept_profiles import folder
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
+from peers.membership import attend
 from split_model.checkpoint import Checkpoint
+from split_model.hub import identity
 from split_model.offload.errors import ReadFailed
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
 from wire.errors import Code, ConnectionFailed
+from wire.peer_messages import PeerPost
 
 TOKENS = 12
 PROMPT = 40
@@ -230,6 +234,59 @@ async def test_a_portal_that_could_not_do_its_part_tries_again(tiny: Path, monke
         one.cancel()
         await until(lambda: not host.formed.is_set())
         assert await right(host, tiny) and working(host) == [PORTAL] and not lacks
+
+
+async def test_a_portal_outlives_whatever_goes_wrong_as_it_plans_and_forms(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members have a part in what it plans of and waits for; what is asked meanwhile is answered by the next life."""
+    goes_wrong, spec, forming_on = set[str](), Checkpoint.open(tiny).spec, forming.all_loaded
+
+    def planner(_: object, there: Sequence[str]) -> GroupPlan:
+        if "planning" in goes_wrong:
+            goes_wrong.remove("planning")
+            raise ZeroDivisionError("a test")
+        return plan_of(spec, "tensor", there)
+
+    async def loaded(*of: Any) -> None:
+        if "forming" in goes_wrong:
+            goes_wrong.remove("forming")
+            raise ZeroDivisionError("a test")
+        await forming_on(*of)
+
+    monkeypatch.setattr(forming, "all_loaded", loaded)
+    monkeypatch.setattr("device_agent.group.host.ALONE_WITHIN_S", 5.0)
+    async with (
+        hosted(tiny, "", 3, planner=planner) as host,
+        member_here(tiny, "two", port := host.listens.result()),
+        member_here(tiny, "one", port) as one,
+    ):
+        await until(host.formed.is_set)
+        goes_wrong |= {"planning", "forming"}
+        one.cancel()
+        await until(lambda: not host.formed.is_set())
+        assert await right(host, tiny) and working(host) == [PORTAL, "two"] and not goes_wrong
+
+
+@pytest.mark.parametrize("key", ["load", "fits/1", "link/1/0"])
+async def test_who_posts_what_others_have_to_say_ends_its_own_part_alone(key: str, tiny: Path) -> None:
+    """Not the portal, and not the member whose post it is: both answer without it."""
+    async with (
+        hosted(tiny, "tensor", (PORTAL, "one", "two")) as host,
+        attend(f"127.0.0.1:{host.listens.result()}", KEY, "two") as liar,
+    ):
+        liar.note(written(Card(identity(Checkpoint.open(tiny)))))
+
+        async def lie() -> None:
+            place = await liar.place()
+            place._post(PeerPost(key, b"", place.epoch))
+
+        lying = asyncio.create_task(lie())
+        async with member_here(tiny, "one", host.listens.result()) as one:
+            await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set())
+            assert await right(host, tiny) and not one.done()
+            assert "to say" in of(host, "two").why
+        await lying
 
 
 async def test_a_portal_whose_disk_fails_is_planned_without(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
