@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from peers.frames import Kind, PeerFrame
+from peers.frames import NUMBERS, Kind, PeerFrame
 from wire.errors import Code, ConnectionFailed
 
 EARLY_BYTES: Final = 256 * 1024
@@ -68,7 +68,9 @@ class Inbox:
 
         Raises ``ConnectionFailed`` where something came that does not belong to it.
         """
-        self._begun = max(self._begun, number + 1)
+        following = (number + 1) % NUMBERS
+        if (following - self._begun) % NUMBERS < NUMBERS // 2:  # Else a later one has begun before, on another thread.
+            self._begun = following
         here = [each for key, each in expected.items() if self._expect(key, each)]
         if self._early and any(kind is not Kind.SEND and tag == number for kind, tag, _ in self._early):
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"a tile that collective {number} does not have from it")
@@ -78,7 +80,7 @@ class Inbox:
         """Expect the next frame under a tag; True where it is there already, and filled. Raises ``ConnectionFailed``
         where that has another length."""
         part = self._asked.get(tag, 0)
-        self._asked[tag] = (part + 1) % 2**32
+        self._asked[tag] = (part + 1) % NUMBERS
         return self._expect((Kind.SEND, tag, part), expected)
 
     def find(self, frame: PeerFrame) -> Expected | None:
@@ -129,14 +131,14 @@ class Inbox:
         if frame.kind is Kind.SEND:
             possible = frame.tag < MOST_TAGS and frame.part == self._came.get(frame.tag, 0)
         else:
-            possible = self._begun <= frame.tag < self._begun + AHEAD
+            possible = (frame.tag - self._begun) % NUMBERS < AHEAD
         if not possible or (frame.kind, frame.tag, frame.part) in self._early:
             what = f"{frame.kind.name} {frame.tag}.{frame.part}"
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"a frame that nobody asked for ({what})")
 
     def _count(self, frame: PeerFrame) -> None:
         if frame.kind is Kind.SEND:
-            self._came[frame.tag] = (frame.part + 1) % 2**32
+            self._came[frame.tag] = (frame.part + 1) % NUMBERS
 
 
 def check_tag(tag: int) -> None:

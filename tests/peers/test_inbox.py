@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peers.frames import Kind, PeerFrame
+from peers.frames import NUMBERS, Kind, PeerFrame
 from peers.inbox import AHEAD, EARLY_BYTES, MOST_EARLY, MOST_TAGS, Expected, Inbox, Key, check_tag
 from wire.errors import ConnectionFailed
 
@@ -143,6 +143,23 @@ def test_what_is_kept_is_bounded() -> None:
     for part in range(MOST_EARLY):
         come(inbox, PeerFrame(Kind.SEND, EPOCH, 1, part, 0), b"")
     assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 1, MOST_EARLY, 0))
+
+
+def test_collectives_are_ahead_and_over_across_the_last_number() -> None:
+    """The first numbers come behind the last: early there as anywhere, and those before are over."""
+    inbox = Inbox(EPOCH)
+    inbox._begun = NUMBERS - 1
+    early = PeerFrame(Kind.GATHER, EPOCH, 1, 0, 3)
+    come(inbox, early, b"abc")
+    for number in (NUMBERS - 2, AHEAD - 1):
+        with pytest.raises(ConnectionFailed):
+            inbox.find(PeerFrame(Kind.GATHER, EPOCH, number, 0, 3))
+    room = Room(3)
+    for number in (0, NUMBERS - 1):  # On two threads, of which the second is late.
+        assert not inbox.begin(number, {})
+    assert inbox.begin(1, {(Kind.GATHER, 1, 0): room.expected()}) and room.memory == b"abc"
+    with pytest.raises(ConnectionFailed):
+        inbox.find(PeerFrame(Kind.GATHER, EPOCH, NUMBERS - 1, 0, 3))
 
 
 def test_more_is_kept_ahead_of_what_is_expected() -> None:
