@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from clouds import chain_over, greedy, until
-from groups import KEY, PORTAL, hosted, member_here, plan_of, streamed
+from groups import KEY, PORTAL, hosted, member_here, plan_of, streamed, submodel_for
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
@@ -30,10 +30,12 @@ from device_agent.group.rows.sending import PORTAL as PORTAL_RANK
 from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.memory import DoesNotFit, Lack
+from device_agent.planning.memory import held as planned_bytes
 from device_agent.planning.plan import GroupPlan, Layer
-from device_agent.planning.profile import Profile, read
+from device_agent.planning.profile import DeviceProfile, Profile, read
+from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Work
-from device_agent.profiling.kept_profiles import folder
+from device_agent.profiling.kept_profiles import folder, kept_or_measured
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
 from peers.membership import attend
@@ -42,11 +44,14 @@ from split_model.hub import identity
 from split_model.offload.errors import ReadFailed
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
+from split_model.slices import held_bytes, input_slice, output_slice
 from wire.errors import Code, ConnectionFailed
 from wire.peer_messages import PeerPost
 
 TOKENS = 12
 PROMPT = 40
+FREE = 10**9
+"""Bytes of memory that a test says are free."""
 NOT_HERE = "192.0.2.1"
 """An address that no machine has."""
 
@@ -380,6 +385,30 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
         await stack.enter_async_context(member_here(tiny, "three", port))
         await until(lambda: "three" in [each.name for each in seen[-1].devices] and host.formed.is_set(), 60)
         assert len(seen[-1].links) == 6 and await right(host, tiny)
+
+
+@pytest.mark.parametrize(("budget", "device", "more"), [(0, "cpu", True), (10**8, "cpu", False), (10**8, "cuda", True)])
+async def test_a_portals_ends_are_counted_once(
+    budget: int, device: str, more: bool, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans count them. What is free has been found with both of them loaded; of what ``--memory`` gives they are a
+    part; and on a GPU they never are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint = Checkpoint.open(tiny)
+
+    def measured(of: Checkpoint, dtype: str, name: str, memory_bytes: int, **how: Any) -> DeviceProfile:
+        return kept_or_measured(of, dtype, name, memory_bytes or FREE, **how | {"device": "cpu"})
+
+    monkeypatch.setattr("device_agent.group.host.kept_or_measured", measured)
+    settings = {"budget": budget, "device": device, "measured": True}
+    host = GroupHost(checkpoint, submodel_for(checkpoint), plan_of, 1, 0, "float32", KEY, **settings)  # type: ignore[arg-type]
+    found = host._measure_portal()
+    spec = checkpoint.spec
+    ends = held_bytes(spec, [input_slice(spec, 0), output_slice(spec, 0)], torch.float32)
+    plan = plan_of(spec, "tensor", (PORTAL, "one"))
+    counted = planned_bytes(ModelShape.of(spec, "float32"), plan, 1, 0)
+    assert counted[PORTAL].ends - counted["one"].ends == ends
+    assert found.memory_bytes == (budget or FREE) + (ends if more else 0)
 
 
 async def test_plans_for_each_loss_are_wanted_beforehand(
