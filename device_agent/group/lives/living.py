@@ -40,8 +40,8 @@ AGAIN_S: Final = 1.0
 """Where the portal itself has no network it looks so often whether it has one again."""
 
 FORMED_WITHIN_S: Final = 120.0
-"""Requests wait for the next life while several fail to begin, and not for ever: after one that fails so long behind
-the last that worked they are refused, until one has begun."""
+"""Requests wait for the next life while several fail to begin, or one takes long, and not for ever: so long behind the
+last that worked they are refused, until one has begun."""
 
 _LOOK_EVERY_S: Final = 0.05
 _LONG_S: Final = 60.0
@@ -133,7 +133,12 @@ class Living:
         return following
 
     async def _formed(self, group: Group, plan: JoinedPlan, address: str, pace: Pace) -> GroupLife:
-        """Raises as ``form`` does, and ``NotFormed`` for whatever else: the portal outlives it."""
+        """Raises as ``form`` does, and ``NotFormed`` for whatever else: the portal outlives it. Where it takes long
+        requests are refused meanwhile."""
+        late: asyncio.TimerHandle | None = None
+        if self._worked_at is not None:
+            left_s, why = self._worked_at + FORMED_WITHIN_S - monotonic(), "the group takes long to begin again"
+            late = asyncio.get_running_loop().call_later(max(0.0, left_s), self.submodel.end, why)
         try:
             return await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
         except (NotFormed, PeerLost):
@@ -141,6 +146,9 @@ class Living:
         except Exception as error:  # Members may bring it about, and requests wait for the next life.
             log.exception("the group has not begun")
             raise NotFormed(f"the portal cannot begin: {type(error).__name__}: {error}", (PORTAL,)) from error
+        finally:
+            if late is not None:
+                late.cancel()
 
     def _has_handed(self, plan: JoinedPlan, to: JoinedPlan | None, sessions: Mapping[int, int]) -> None:
         """By a plan, to the life of the next one."""

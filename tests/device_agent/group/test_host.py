@@ -17,6 +17,7 @@ from groups import KEY, PORTAL, hosted, member_here, plan_of, streamed, submodel
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
+from device_agent.group import member
 from device_agent.group.asking.record import MAX_LOSSES
 from device_agent.group.formation import forming
 from device_agent.group.formation.joining import Part
@@ -45,7 +46,7 @@ from split_model.offload.errors import ReadFailed
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
 from split_model.slices import held_bytes, input_slice, output_slice
-from wire.errors import Code, ConnectionFailed
+from wire.errors import Code, ConnectionFailed, SessionFailed
 from wire.peer_messages import PeerPost
 
 TOKENS = 12
@@ -316,7 +317,7 @@ async def test_a_member_whose_disk_hangs_while_it_loads_holds_nobody_up_for_long
 ) -> None:
     """It has said that it loads, and says nothing more: it is named and sent away, and the others answer what waits. A
     member that reads slowly, but reads, is waited for."""
-    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.05)
     monkeypatch.setattr("device_agent.group.formation.loading.STALLED_S", 1.0)
     read_layer, hangs, slow = HeldLayer.load, threading.Event(), threading.Event()
 
@@ -345,6 +346,60 @@ async def test_a_member_whose_disk_hangs_while_it_loads_holds_nobody_up_for_long
         assert await right(host, tiny)
         assert working(host) == [PORTAL] and "read no further layer for 1 s" in of(host, "two").why
         over.set()
+
+
+async def test_a_member_that_takes_its_place_and_says_nothing_holds_nobody_up_for_long(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, and the others begin without it. One that needs long to find out whether its part fits, since the
+    model has to come first, is waited for."""
+    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.2)
+    monkeypatch.setattr("device_agent.group.formation.loading.STALLED_S", 1.0)
+    found, took = member.resolve, list[float]()
+
+    def slowly(*of: Any, **how: Any) -> Path:
+        if threading.current_thread().name.startswith("member"):
+            took.append(2.5)
+            time.sleep(2.5)
+        return found(*of, **how)
+
+    monkeypatch.setattr(member, "resolve", slowly)
+    async with (
+        hosted(tiny, "tensor", (PORTAL, "one", "two")) as host,
+        attend(f"127.0.0.1:{host.listens.result()}", KEY, "two") as silent,
+        member_here(tiny, "one", host.listens.result()),
+    ):
+        silent.note(written(Card(identity(Checkpoint.open(tiny)))))
+        await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set(), 30)
+        assert took and "that it finds out whether its part fits" in of(host, "two").why
+        assert await right(host, tiny)
+
+
+async def test_requests_do_not_wait_for_ever_while_a_life_forms(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes long to begin behind one that has worked: they are refused, and those that come later, until it
+    works."""
+    monkeypatch.setattr("device_agent.group.lives.living.FORMED_WITHIN_S", 1.0)
+    loads, loaded = asyncio.Event(), forming.all_loaded
+    loads.set()
+
+    async def long(*group_and_seats: Any) -> None:
+        await loads.wait()
+        await loaded(*group_and_seats)
+
+    monkeypatch.setattr(forming, "all_loaded", long)
+    spec = Checkpoint.open(tiny).spec
+    async with hosted(tiny, "tensor", 2) as host, member_here(tiny, "one", host.listens.result()) as one:
+        await until(host.formed.is_set)
+        loads.clear()
+        session = host.submodel.open(10)
+        one.cancel()
+        await until(lambda: not host.formed.is_set())
+        with pytest.raises(SessionFailed, match="takes long to begin again"):
+            await asyncio.wait_for(session.forward(torch.zeros(1, spec.hidden_size), 1), 10)
+        assert host.submodel.ended
+        loads.set()
+        await until(host.formed.is_set)
+        assert await right(host, tiny)
 
 
 @pytest.mark.parametrize(
