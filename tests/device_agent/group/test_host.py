@@ -21,6 +21,7 @@ from device_agent.group import member
 from device_agent.group.asking.record import MAX_LOSSES
 from device_agent.group.formation import forming
 from device_agent.group.formation.joining import Part
+from device_agent.group.formation.loading import all_loaded
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.holding.held import HeldLayer
 from device_agent.group.host import GroupHost
@@ -41,7 +42,7 @@ from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
 from peers.membership import attend
 from split_model.checkpoint import Checkpoint
-from split_model.hub import identity
+from split_model.hub import identity, resolve
 from split_model.offload.errors import ReadFailed
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
@@ -246,7 +247,7 @@ async def test_a_portal_outlives_whatever_goes_wrong_as_it_plans_and_forms(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members have a part in what it plans of and waits for; what is asked meanwhile is answered by the next life."""
-    goes_wrong, spec, forming_on = set[str](), Checkpoint.open(tiny).spec, forming.all_loaded
+    goes_wrong, spec = set[str](), Checkpoint.open(tiny).spec
 
     def planner(_: object, there: Sequence[str]) -> GroupPlan:
         if "planning" in goes_wrong:
@@ -258,7 +259,7 @@ async def test_a_portal_outlives_whatever_goes_wrong_as_it_plans_and_forms(
         if "forming" in goes_wrong:
             goes_wrong.remove("forming")
             raise ZeroDivisionError("a test")
-        await forming_on(*of)
+        await all_loaded(*of)
 
     monkeypatch.setattr(forming, "all_loaded", loaded)
     monkeypatch.setattr("device_agent.group.host.ALONE_WITHIN_S", 5.0)
@@ -355,13 +356,13 @@ async def test_a_member_that_takes_its_place_and_says_nothing_holds_nobody_up_fo
     model has to come first, is waited for."""
     monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.2)
     monkeypatch.setattr("device_agent.group.formation.loading.STALLED_S", 1.0)
-    found, took = member.resolve, list[float]()
+    took: list[float] = []
 
     def slowly(*of: Any, **how: Any) -> Path:
         if threading.current_thread().name.startswith("member"):
             took.append(2.5)
             time.sleep(2.5)
-        return found(*of, **how)
+        return resolve(*of, **how)
 
     monkeypatch.setattr(member, "resolve", slowly)
     async with (
@@ -379,12 +380,12 @@ async def test_requests_do_not_wait_for_ever_while_a_life_forms(tiny: Path, monk
     """One that takes long to begin behind one that has worked: they are refused, and those that come later, until it
     works."""
     monkeypatch.setattr("device_agent.group.lives.living.FORMED_WITHIN_S", 1.0)
-    loads, loaded = asyncio.Event(), forming.all_loaded
+    loads = asyncio.Event()
     loads.set()
 
     async def long(*group_and_seats: Any) -> None:
         await loads.wait()
-        await loaded(*group_and_seats)
+        await all_loaded(*group_and_seats)
 
     monkeypatch.setattr(forming, "all_loaded", long)
     spec = Checkpoint.open(tiny).spec

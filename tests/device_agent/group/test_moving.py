@@ -21,6 +21,7 @@ from device_agent.group.formation import joining
 from device_agent.group.forms import pipelined
 from device_agent.group.messages.heads import GroupHead
 from device_agent.group.relief import moving
+from device_agent.group.relief.apart import run_attention_apart
 from device_agent.group.relief.lodging import Lodging
 from device_agent.group.relief.moving import Moving
 from device_agent.group.steps.worker import Worker
@@ -163,11 +164,11 @@ async def test_rows_that_come_early_do_not_hold_up_answers(
     them before it answers what this one asks in the stage before, and all is computed all the same."""
     path = build_tiny("llama", tmp_path / "wide", hidden_size=256, max_position_embeddings=8192)
     checkpoint = Checkpoint.open(path)
-    spec, attend = checkpoint.spec, pipelined.run_attention_apart
+    spec = checkpoint.spec
 
     def slowly(*args: Any) -> torch.Tensor:
         time.sleep(0.1)
-        return attend(*args)
+        return run_attention_apart(*args)
 
     monkeypatch.setattr(pipelined, "run_attention_apart", slowly)
     stack = Stack.load(checkpoint, Slice(0, spec.num_layers), torch.float32)
