@@ -110,8 +110,7 @@ class Living:
             following = await self._work(group, planned, life)
             why = "the group is planned anew"
             if following is not None:
-                about = plan, following.plan, self.submodel.lengths
-                hands = await asyncio.to_thread(self.maker.hands_over, *about)
+                hands = await self._hands_over(plan, following.plan)
         except NotFormed as error:
             if error.refused and self.ever:  # What it lacks now it may have later, and nobody comes again to say so.
                 self.roll.failed(self.name, str(error), monotonic())
@@ -149,6 +148,14 @@ class Living:
         finally:
             if late is not None:
                 late.cancel()
+
+    async def _hands_over(self, plan: JoinedPlan, following: JoinedPlan) -> bool:
+        """See ``PlanMaker.hands_over``; where it cannot be told sessions are replayed."""
+        try:
+            return await asyncio.to_thread(self.maker.hands_over, plan, following, self.submodel.lengths)
+        except Exception:  # It is told from what members say.
+            log.exception("it cannot be told whether sessions had better be handed over")
+            return False
 
     def _has_handed(self, plan: JoinedPlan, to: JoinedPlan | None, sessions: Mapping[int, int]) -> None:
         """By a plan, to the life of the next one."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from clouds import chain_over, greedy, until
-from groups import KEY, PORTAL, hosted, member_here, plan_of, streamed, submodel_for
+from groups import KEY, PORTAL, hosted, member_here, plan_of, replanned, streamed, submodel_for
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
@@ -22,6 +22,7 @@ from device_agent.group.asking.record import MAX_LOSSES
 from device_agent.group.formation import forming
 from device_agent.group.formation.joining import Part
 from device_agent.group.formation.loading import all_loaded
+from device_agent.group.formation.making import PlanMaker
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.holding.held import HeldLayer
 from device_agent.group.host import GroupHost
@@ -273,6 +274,19 @@ async def test_a_portal_outlives_whatever_goes_wrong_as_it_plans_and_forms(
         one.cancel()
         await until(lambda: not host.formed.is_set())
         assert await right(host, tiny) and working(host) == [PORTAL, "two"] and not goes_wrong
+
+
+async def test_a_portal_outlives_what_goes_wrong_between_two_plans(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot tell whether sessions had better be handed over they are replayed, and the next life begins."""
+
+    def wrong(*_: object) -> bool:
+        raise ZeroDivisionError("a test")
+
+    monkeypatch.setattr(PlanMaker, "hands_over", wrong)
+    async with hosted(tiny, "tensor", 2) as host, member_here(tiny, "one", host.listens.result()):
+        await until(host.formed.is_set)
+        await replanned(host, "one", slow=True)
+        assert await right(host, tiny) and working(host) == [PORTAL]
 
 
 @pytest.mark.parametrize("key", ["load", "fits/1", "link/1/0"])
