@@ -177,7 +177,7 @@ class Collectives:
         return exchange
 
     def keep_ahead(self, rank: int, most: int) -> None:
-        """What a member sends before it is asked for is kept, up to so many bytes, while anything of it is waited for.
+        """What a member sends unasked is kept, so many bytes more of it, while anything else of it is waited for.
 
         For tags that several threads of a member send and receive under, in no order that both ends know: without it a
         long tensor that nobody has asked for yet holds up those behind it on the link.

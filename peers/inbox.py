@@ -45,12 +45,12 @@ class Inbox:
     Attributes:
         epoch: which it is; frames of another are dropped.
         dropped: how many have been.
-        ahead_bytes: of early frames, that are kept while anything is expected.
+        ahead_bytes: of early frames, that are kept besides while anything is expected.
     """
 
     epoch: int
     dropped: int = 0
-    ahead_bytes: int = EARLY_BYTES
+    ahead_bytes: int = 0
     _expected: dict[Key, Expected] = field(default_factory=dict)
     _early: dict[Key, bytes | bytearray] = field(default_factory=dict)
     _early_bytes: int = 0
@@ -100,7 +100,7 @@ class Inbox:
 
     def has_room(self, frame: PeerFrame) -> bool:
         """Whether an early frame is kept."""
-        most = self.ahead_bytes if self._expected else EARLY_BYTES
+        most = EARLY_BYTES + (self.ahead_bytes if self._expected else 0)
         return self._early_bytes + frame.length <= most and len(self._early) < MOST_EARLY
 
     def keep(self, frame: PeerFrame, data: bytes | bytearray) -> Expected | None:

@@ -93,8 +93,8 @@ class Incoming:
             self.leave_to_thread()
 
     def keep_ahead(self, epoch: int, most: int) -> None:
-        """While anything is expected of this epoch, early frames of so many bytes are kept: what is expected may come
-        behind them, and who computes with it may ask for them only then."""
+        """While anything is expected of this epoch, early frames of so many bytes more are kept: what is expected may
+        come behind them, and who computes with it may ask for them only then."""
         with self._lock:
             if epoch == self._inbox.epoch:
                 self._inbox.ahead_bytes = max(self._inbox.ahead_bytes, most)

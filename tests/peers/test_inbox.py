@@ -164,7 +164,7 @@ def test_collectives_are_ahead_and_over_across_the_last_number() -> None:
 
 def test_more_is_kept_ahead_of_what_is_expected() -> None:
     """Up to what the link was told, and only as long as anything is expected: else its sender waits, as ever."""
-    inbox = Inbox(EPOCH, ahead_bytes=3 * EARLY_BYTES)
+    inbox = Inbox(EPOCH, ahead_bytes=2 * EARLY_BYTES)
     long = PeerFrame(Kind.SEND, EPOCH, 0, 0, 2 * EARLY_BYTES)
     assert not inbox.has_room(long)
     room = Room(8)
