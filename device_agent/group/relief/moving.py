@@ -215,7 +215,7 @@ def ends_of(
     """
     thresholds = [thresholds_of(shape, plan, member) for member in range(len(plan.members))]
     # Answers come behind rows of stages that this member has not come to, and questions behind rows that the other has
-    # not. Of one step there are no more ahead of either than the step has.
+    # not: no more than are under way.
     most = MAX_ROWS * shape.hidden * shape.dtype_bytes
     moving: Moving | None = None
     lodging: Lodging | None = None

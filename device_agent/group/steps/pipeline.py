@@ -53,11 +53,10 @@ class Pipeline:
     def steps_at_once(self) -> int:
         """Steps that are under way at a time, one behind the other.
 
-        One where a step has each member until its end, since it comes to it again, or is cut itself; where the next
-        would have to read again from the disk what this one has read; or where its rows would come to a member before
-        the answers that this one still waits for.
+        One where a step has each member until its end, since it comes to it again, or is cut itself; or where the next
+        would have to read again from the disk what this one has read.
         """
-        alone = self.interleaved or self.streams or self.apart or self.micro_batches > 1
+        alone = self.interleaved or self.streams or self.micro_batches > 1
         return 1 if alone or not self.stages else len(self.stages)
 
     def cut(self, head: StepHead) -> list[range]:

@@ -75,12 +75,11 @@ def test_steps_follow_one_another_where_each_leaves_a_member_for_good() -> None:
     assert UNCUT.steps_at_once == 1 and not UNCUT.apart
 
 
-def test_one_step_is_under_way_where_keys_and_values_may_be_away() -> None:
-    """Rows of the next would come to a member before the answers that this one waits for."""
-    away = plan(0, 1, cache_bytes=(1, 1), transfers=(None, Transfer(0, 1e9, 1e-3, (1.0,))))
-    assert Pipeline.of(away).apart and Pipeline.of(away).steps_at_once == 1
-    stays = Pipeline.of(plan(0, 1, cache_bytes=(1, 1)))
-    assert not stays.apart and stays.steps_at_once == 2
+def test_a_pipeline_knows_whether_keys_and_values_may_be_away() -> None:
+    """Steps follow one another there too; how many of their rows are under way is bounded."""
+    away = Pipeline.of(plan(0, 1, cache_bytes=(1, 1), transfers=(None, Transfer(0, 1e9, 1e-3, (1.0,)))))
+    assert away.apart and away.steps_at_once == 2
+    assert not Pipeline.of(plan(0, 1, cache_bytes=(1, 1))).apart
 
 
 @pytest.mark.parametrize(
