@@ -12,6 +12,9 @@ from tls.contexts import Tls
 MOST_POSTS: Final = 4096
 """Values on one board: some for each pair of members, and nothing grows while a group works."""
 
+STORED: Final = "store/"
+"""How the keys begin that torch makes (``tensors.BoardStore``). All others that a member posts end with its rank."""
+
 
 class PeerLost(RuntimeError):
     """A member is gone, silent for too long, has lied, or has never come: the group has ended. The message says who and

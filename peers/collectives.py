@@ -176,6 +176,14 @@ class Collectives:
         exchange.begun(None, self._fabric.forget)
         return exchange
 
+    def keep_ahead(self, rank: int, most: int) -> None:
+        """What a member sends unasked is kept, so many bytes more of it, while anything else of it is waited for.
+
+        For tags that several threads of a member send and receive under, in no order that both ends know: without it a
+        long tensor that nobody has asked for yet holds up those behind it on the link.
+        """
+        self._fabric.link(rank).incoming.keep_ahead(self._epoch, most)
+
     def _all_reduce_at_once(self, tensor: torch.Tensor, label: str) -> Exchange:
         view, tile, others = memory(tensor), Tile(0, 0, 0, 1), self._ring.others
         parts = [torch.empty_like(tensor) for _ in others]

@@ -18,7 +18,7 @@ from typing import Final
 from peers.board import Board, PeerLost
 from peers.counts import Counts
 from peers.exchange import Exchange
-from peers.frames import MOST_EPOCH, Kind, PeerFrame
+from peers.frames import MOST_EPOCH, NUMBERS, Kind, PeerFrame
 from peers.greeting import PeerDoor
 from peers.inbox import Expected, Key
 from peers.incoming import LOOK_EVERY_S
@@ -151,7 +151,7 @@ class Fabric:
                 raise EpochOver(f"epoch {self._epoch} has begun")
             numbers = {rank: self._begun[rank] for rank in ranks}
             for rank in ranks:
-                self._begun[rank] += 1
+                self._begun[rank] = (self._begun[rank] + 1) % NUMBERS
             exchange = Exchange(self._epoch, numbers, self._read, self.lose)
             self._live.add(exchange)
         return exchange

@@ -21,6 +21,10 @@ MOST_BYTES: Final = 2**30
 
 MOST_EPOCH: Final = 2**32 - 1
 
+NUMBERS: Final = 2**32
+"""Collectives, and the frames of a tag, are numbered below it. The last comes after days of decoding; behind it comes 0
+again."""
+
 
 class Kind(IntEnum):
     """What a frame is. From ``PULSE`` on it has no payload."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Final
 
-from peers.board import Board
+from peers.board import STORED, Board
 from peers.secret import welcome
 from tls.contexts import Tls
 from wire.errors import Code, ConnectionFailed
 from wire.limits import MAX_TEXT
 from wire.peer_messages import PeerChallenge, PeerHello, PeerNote, PeerOver, PeerPost, PeerWelcome
 from wire.stream import Stream
+
+MOST_POSTS_OF_ONE: Final = 256
+"""Of one member, on one board: it says every now and then that it still loads, and little else."""
 
 
 class Guest:
@@ -76,6 +80,7 @@ class Group:
         self._plans = dict(plans)
         self._members: dict[int, Guest] = {}
         self._posts: list[PeerPost] = []
+        self._said: Counter[int] = Counter()
 
     @property
     def size(self) -> int:
@@ -125,8 +130,17 @@ class Group:
         self.end(f"member {rank} ({name}) has ended: {said.why}", said.rank if said.rank < self.size else rank)
 
     def heard(self, rank: int, post: PeerPost) -> None:
-        """A member has posted something: the others learn it too. Raises ``ValueError`` as ``Board.put`` does."""
+        """A member has posted something: the others learn it too.
+
+        Raises ``ValueError`` as ``Board.put`` does, for a key that is another's, whose own post would fail then, and
+        for more than one has to say.
+        """
         if not self.ended.done():
+            if post.key.rpartition("/")[2] != str(rank) and not post.key.startswith(STORED):
+                raise ValueError(f"{post.key!r} is not for member {rank} to say")
+            self._said[rank] += 1
+            if self._said[rank] > MOST_POSTS_OF_ONE:
+                raise ValueError(f"member {rank} says more than {MOST_POSTS_OF_ONE} things")
             self.board.put(post.key, post.value)
             self._pass_on(post, but=rank)
 

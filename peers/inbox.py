@@ -2,7 +2,8 @@
 
 A frame is *expected* where its place is known, and is read right into it. It is *early* where the sender is ahead of
 this member, in a collective that has not begun here or under a tag that was not asked for yet: a short one is kept, for
-a long one its link waits. Everything else is a lie, or a mistake, and ends whoever sends it.
+a long one its link waits. Where what is behind it may be waited for first, more is kept while anything is expected.
+Everything else is a lie, or a mistake, and ends whoever sends it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from peers.frames import Kind, PeerFrame
+from peers.frames import NUMBERS, Kind, PeerFrame
 from wire.errors import Code, ConnectionFailed
 
 EARLY_BYTES: Final = 256 * 1024
@@ -44,12 +45,14 @@ class Inbox:
     Attributes:
         epoch: which it is; frames of another are dropped.
         dropped: how many have been.
+        ahead_bytes: of early frames, that are kept besides while anything is expected.
     """
 
     epoch: int
     dropped: int = 0
+    ahead_bytes: int = 0
     _expected: dict[Key, Expected] = field(default_factory=dict)
-    _early: dict[Key, bytes] = field(default_factory=dict)
+    _early: dict[Key, bytes | bytearray] = field(default_factory=dict)
     _early_bytes: int = 0
     _begun: int = 0
     _asked: dict[int, int] = field(default_factory=dict)
@@ -65,7 +68,9 @@ class Inbox:
 
         Raises ``ConnectionFailed`` where something came that does not belong to it.
         """
-        self._begun = max(self._begun, number + 1)
+        following = (number + 1) % NUMBERS
+        if (following - self._begun) % NUMBERS < NUMBERS // 2:  # Else a later one has begun before, on another thread.
+            self._begun = following
         here = [each for key, each in expected.items() if self._expect(key, each)]
         if self._early and any(kind is not Kind.SEND and tag == number for kind, tag, _ in self._early):
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"a tile that collective {number} does not have from it")
@@ -75,7 +80,7 @@ class Inbox:
         """Expect the next frame under a tag; True where it is there already, and filled. Raises ``ConnectionFailed``
         where that has another length."""
         part = self._asked.get(tag, 0)
-        self._asked[tag] = (part + 1) % 2**32
+        self._asked[tag] = (part + 1) % NUMBERS
         return self._expect((Kind.SEND, tag, part), expected)
 
     def find(self, frame: PeerFrame) -> Expected | None:
@@ -95,9 +100,10 @@ class Inbox:
 
     def has_room(self, frame: PeerFrame) -> bool:
         """Whether an early frame is kept."""
-        return self._early_bytes + frame.length <= EARLY_BYTES and len(self._early) < MOST_EARLY
+        most = EARLY_BYTES + (self.ahead_bytes if self._expected else 0)
+        return self._early_bytes + frame.length <= most and len(self._early) < MOST_EARLY
 
-    def keep(self, frame: PeerFrame, data: bytes) -> Expected | None:
+    def keep(self, frame: PeerFrame, data: bytes | bytearray) -> Expected | None:
         """Keep an early frame; or return where it belongs, filled, if that has become known meanwhile.
 
         Raises ``ConnectionFailed`` as ``find`` does.
@@ -125,14 +131,14 @@ class Inbox:
         if frame.kind is Kind.SEND:
             possible = frame.tag < MOST_TAGS and frame.part == self._came.get(frame.tag, 0)
         else:
-            possible = self._begun <= frame.tag < self._begun + AHEAD
+            possible = (frame.tag - self._begun) % NUMBERS < AHEAD
         if not possible or (frame.kind, frame.tag, frame.part) in self._early:
             what = f"{frame.kind.name} {frame.tag}.{frame.part}"
             raise ConnectionFailed(Code.UNEXPECTED_MESSAGE, f"a frame that nobody asked for ({what})")
 
     def _count(self, frame: PeerFrame) -> None:
         if frame.kind is Kind.SEND:
-            self._came[frame.tag] = (frame.part + 1) % 2**32
+            self._came[frame.tag] = (frame.part + 1) % NUMBERS
 
 
 def check_tag(tag: int) -> None:

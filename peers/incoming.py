@@ -92,6 +92,13 @@ class Incoming:
         elif self._parked is not None or len(expected.view) >= LONG_BYTES:
             self.leave_to_thread()
 
+    def keep_ahead(self, epoch: int, most: int) -> None:
+        """While anything is expected of this epoch, early frames of so many bytes more are kept: what is expected may
+        come behind them, and who computes with it may ask for them only then."""
+        with self._lock:
+            if epoch == self._inbox.epoch:
+                self._inbox.ahead_bytes = max(self._inbox.ahead_bytes, most)
+
     def turn(self, epoch: int) -> None:
         """Another epoch begins: nothing is expected, and frames of earlier ones are dropped."""
         with self._lock:
@@ -195,7 +202,7 @@ class Incoming:
             self._reader.fill(memoryview(data))
             with self._lock:
                 if frame.epoch == self._inbox.epoch:
-                    expected = self._inbox.keep(frame, bytes(data))
+                    expected = self._inbox.keep(frame, data)
         if expected is not None:
             expected.arrived()
         return True

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from peers.board import PeerLost
-from peers.frames import Kind, PeerFrame
+from peers.frames import NUMBERS, Kind, PeerFrame
 from peers.incoming import Incoming
 from peers.outgoing import Sending, SendQueue
 
@@ -82,7 +82,7 @@ class PeerLink:
     def send_tagged(self, epoch: int, tag: int, payload: memoryview, of: Sending) -> None:
         """Send the next frame under a tag; one thread at a time for each tag."""
         part = self._parts.get((epoch, tag), 0)
-        self._parts[epoch, tag] = (part + 1) % 2**32
+        self._parts[epoch, tag] = (part + 1) % NUMBERS
         self.outgoing.send(PeerFrame(Kind.SEND, epoch, tag, part, len(payload)), payload, of)
 
     def leave(self) -> None:

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Final
 
 from peers.frames import HEADER_BYTES, PeerFrame, unpack
+from peers.outgoing import STUCK_S
 from peers.secure import holds_of
 from wire.errors import Code, ConnectionFailed
 
@@ -21,6 +22,9 @@ SILENT_S: Final = 10.0
 WOKEN_EVERY: Final = 256 * 1024
 """Of a long payload so many bytes are awaited at once: a thread that is woken for every packet of a slow link takes as
 much of the processor as a product beside it."""
+
+SLOWEST_BYTES_S: Final = 64 * 1024
+"""A payload that comes slower, ``STUCK_S`` beside, never comes: whoever reads it waits for nothing else meanwhile."""
 
 TICK_MS: Final = 100.0
 
@@ -79,18 +83,23 @@ class FrameReader:
         return unpack(self._buffer[begin : self._begin])
 
     def fill(self, view: memoryview) -> None:
-        """The next bytes, as many as ``view`` has. Raises as ``header`` does."""
+        """The next bytes, as many as ``view`` has. Raises as ``header`` does, and where they take too long, however
+        often one of them comes."""
+        self._fill(view, _deadline(len(view)))
+
+    def _fill(self, view: memoryview, deadline: float) -> None:
         there = min(len(view), self._end - self._begin)
         if there:
             view[:there] = self._buffer[self._begin : self._begin + there]
             self._begin += there
             view = view[there:]
         if len(view) <= _AT_ONCE:
-            self._fill_soon(view)
+            self._fill_soon(view, deadline)
             return
         low = 1
         quiet_from = monotonic()
         while view:
+            _check_late(deadline)
             try:
                 view = view[self._counted(self._socket.recv_into(view, 0, socket.MSG_DONTWAIT)) :]
                 quiet_from = self.heard_at
@@ -101,10 +110,11 @@ class FrameReader:
                 self._poll.poll(TICK_MS)
         self._woken_by(1, low)
 
-    def _fill_soon(self, view: memoryview) -> None:
+    def _fill_soon(self, view: memoryview, deadline: float) -> None:
         """What is little comes at once."""
         quiet_from = monotonic()
         while view:
+            _check_late(deadline)
             try:
                 view = view[self._counted(self._socket.recv_into(view, 0, socket.MSG_WAITALL)) :]
                 quiet_from = self.heard_at
@@ -118,11 +128,12 @@ class FrameReader:
         return count
 
     def skip(self, length: int) -> None:
-        """So many bytes, for nobody. Raises as ``header`` does."""
+        """So many bytes, for nobody. Raises as ``fill`` does."""
+        deadline = _deadline(length)
         scratch = memoryview(bytearray(min(length, _DISCARDED_AT_ONCE)))
         while length:
             part = scratch[: min(length, len(scratch))]
-            self.fill(part)
+            self._fill(part, deadline)
             length -= len(part)
 
     def check_silence(self, quiet_from: float) -> None:
@@ -135,3 +146,14 @@ class FrameReader:
             raise ConnectionFailed(Code.LOST, "its connection has ended")
         self.heard_at = monotonic()
         return count
+
+
+def _deadline(length: int) -> float:
+    """Until when so many bytes have come, by ``time.monotonic``."""
+    return monotonic() + STUCK_S + length / SLOWEST_BYTES_S
+
+
+def _check_late(deadline: float) -> None:
+    """Raises ``ConnectionFailed`` where it is over."""
+    if monotonic() > deadline:
+        raise ConnectionFailed(Code.TIMEOUT, f"a frame comes at less than {SLOWEST_BYTES_S} bytes a second")

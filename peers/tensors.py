@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
-from peers.board import Board
+from peers.board import STORED, Board
 from peers.collectives import Collectives
 from peers.fabric import Fabric
 from peers.opening import OPEN_WITHIN_S
@@ -79,17 +79,17 @@ class BoardStore(Store):  # type: ignore[misc, unused-ignore]
         self._board = board
 
     def set(self, key: str, value: bytes | str) -> None:
-        self._board.post(key, value.encode() if isinstance(value, str) else bytes(value))
+        self._board.post(STORED + key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key: str) -> bytes:
-        return self._board.get(key, OPEN_WITHIN_S)
+        return self._board.get(STORED + key, OPEN_WITHIN_S)
 
     def wait(self, keys: list[str], timeout: timedelta = timedelta(seconds=OPEN_WITHIN_S)) -> None:
         for key in keys:
-            self._board.get(key, timeout.total_seconds())
+            self._board.get(STORED + key, timeout.total_seconds())
 
     def check(self, keys: list[str]) -> bool:
-        return self._board.has(keys)
+        return self._board.has([STORED + key for key in keys])
 
 
 class _Collective(Protocol):

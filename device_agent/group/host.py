@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final, Literal
 
+import msgspec
 import structlog
 import torch
 
@@ -25,8 +26,10 @@ from device_agent.group.lives.state import Doing, GroupState, MemberState, worki
 from device_agent.group.lives.watch import Expects, Reads, Watch
 from device_agent.group.messages.notes import StepsDone
 from device_agent.group.rows.sending import PORTAL
+from device_agent.planning.memory import portal_bytes
 from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import DeviceProfile, Profile
+from device_agent.planning.shape import ModelShape
 from device_agent.planning.transfers import transfer_words
 from device_agent.planning.trials import Trial
 from device_agent.profiling.kept_profiles import kept_or_measured
@@ -244,7 +247,13 @@ class GroupHost:
             await company.changed(deadline - monotonic() + _LOOK_EVERY_S)
 
     def _measure_portal(self) -> DeviceProfile:
-        return kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True, device=self.device)
+        """Plans count the portal's ends. Of what is free they are gone already, and on a GPU they never are."""
+        device = self.device
+        found = kept_or_measured(self.checkpoint, self.dtype, self.name, self.budget, quick=True, device=device)
+        if self.budget and torch.device(device).type == "cpu":
+            return found
+        ends = portal_bytes(ModelShape.of(self.checkpoint.spec, self.dtype))
+        return msgspec.structs.replace(found, memory_bytes=found.memory_bytes + ends)
 
     def _lives(self, company: Company) -> Living:
         watch = None if self.expects is None else Watch(self._roll, company, self.name, self.expects, self.reads)
@@ -288,8 +297,10 @@ class GroupHost:
                 if living.ever and monotonic() > deadline:
                     self.submodel.end(f"links are not measured: {error}")
                 continue
-            except ValueError as error:
-                why = f"there is no plan for {', '.join(names)}: {error}"
+            except Exception as error:  # Of what members say plans are made, and requests wait for one.
+                if not isinstance(error, ValueError):
+                    log.exception("there is no plan", members=list(names))
+                why = f"there is no plan for {', '.join(names)}: {str(error) or type(error).__name__}"
                 log.error("no plan", members=list(names), why=str(error))
             if not living.ever:
                 raise GroupEnded(why)

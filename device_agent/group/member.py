@@ -17,7 +17,7 @@ import structlog
 import torch
 
 from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, LOADED, LOADED_WITHIN_S, Part, Refused
-from device_agent.group.formation.loading import Loading
+from device_agent.group.formation.loading import FITTING, Loading
 from device_agent.group.formation.measuring import LinksOrder, measure_as_member, read_order
 from device_agent.group.hinted import Where, hinted
 from device_agent.group.holding.halves import own_slice
@@ -110,9 +110,10 @@ def work(config: MemberConfig, membership: Membership, kept: KeptLayers, pace: P
         measure_as_member(plan, membership)
         return
     last = plan.first_layer + sum(each.count for each in plan.alike)
-    path = resolve(config.model, only=lambda spec: [own_slice(spec, plan.first_layer, last)], attention=None)
-    checkpoint = Checkpoint.open(path, None)
-    part = Part(plan, checkpoint, rank, bytes_of("--memory", config.memory), kept)
+    with Loading(board, rank, FITTING).meanwhile():
+        path = resolve(config.model, only=lambda spec: [own_slice(spec, plan.first_layer, last)], attention=None)
+        checkpoint = Checkpoint.open(path, None)
+        part = Part(plan, checkpoint, rank, bytes_of("--memory", config.memory), kept)
     board.post(f"{FITS}{rank}", b"")
     board.get(LOAD, LOADED_WITHIN_S)
     held = part.load(Loading(board, rank))

@@ -100,6 +100,11 @@ def held(shape: ModelShape, plan: GroupPlan, rows: int, positions: int) -> dict[
     return found
 
 
+def portal_bytes(shape: ModelShape) -> int:
+    """Of the embedding and the head, which a portal has whatever the plan, and loads before it joins any."""
+    return shape.dtype_bytes * (shape.embedding_elements + shape.end_elements)
+
+
 def lacking(profile: Profile, found: dict[str, Held]) -> list[Lack]:
     """Who has too little memory."""
     budgets = {device.name: device.memory_bytes for device in profile.devices}

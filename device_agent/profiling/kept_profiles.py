@@ -110,6 +110,8 @@ def kept_or_measured(
     decoding = measured_decoding(checkpoint, dtype_name) if on_cpu and codable(checkpoint.spec, dtype_name) else None
     cost_s, read_bytes_s = (measured_cost(), _measured_read()) if on_cpu else (0.0, 0.0)
     found = KeptProfile(of(quick), seconds, cost_s, read_bytes_s, decoding)
+    if _lacks_disk(found):
+        return profile(found)
     try:
         write_whole(found.of.path, msgspec.json.encode(found))
     except OSError as error:
@@ -132,7 +134,7 @@ def folder() -> Path:
 
 
 def _measured_read() -> float:
-    """As far as the disk lets itself be read: what has been computed is worth keeping without it."""
+    """0 where the disk does not let itself be read: plans without reading can be made of the rest."""
     try:
         return measured_read(cache_folder(UNITS))
     except OSError as error:
@@ -151,7 +153,15 @@ def _read(of: MeasuredOf) -> KeptProfile:
         raise ValueError(f"{of.path} is of something else")
     parts = found.seconds, found.byte_cost_s, found.read_bytes_s, found.decoding
     DeviceProfile("device", 0, 0, *parts)  # Refuses what cannot be.
+    if _lacks_disk(found):
+        raise ValueError(f"{of.path} lacks the disk")
     return found
+
+
+def _lacks_disk(found: KeptProfile) -> bool:
+    """Whether the disk could not be measured, as where it was full: it may be next time, and what is kept is kept for
+    good."""
+    return not found.of.where.device and not found.read_bytes_s
 
 
 def write_whole(path: Path, text: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -16,7 +17,7 @@ from peers_together import fabrics, together
 
 from peers.collectives import Collectives
 from peers.fabric import Fabric
-from peers.frames import Kind
+from peers.frames import NUMBERS, Kind
 from peers.tensor_bytes import SUMMED, memory, sum_in_order
 from peers.tiles import evenly
 
@@ -300,3 +301,25 @@ def test_a_sum_may_land_in_any_of_its_parts(count: int, at: int, dtype: torch.dt
     wanted, into = in_order(parts), parts[at % count]
     sum_in_order(parts, into)
     assert same(into, wanted)
+
+
+@pytest.mark.parametrize("little", [0, 2**20])
+def test_numbers_begin_again_behind_the_last(little: int) -> None:
+    """A group that decodes for days goes on past the last number that a header has room for, by ring and in one shot,
+    also where one member is ahead of the other."""
+    with fabrics(2) as made:
+        for fabric in made:
+            fabric._begun = dict.fromkeys(fabric._begun, NUMBERS - 3)
+            for link in fabric._links.values():
+                link.incoming._inbox._begun = NUMBERS - 3
+        collectives = of(made, (0, 1), little)
+
+        def sums(place: int, mine: Collectives) -> list[float]:
+            time.sleep(0.2 * place)
+            tensors = [torch.full((50,), float(number)) for number in range(6)]
+            for exchange in [mine.all_reduce(tensor) for tensor in tensors]:
+                exchange.wait(10)
+            return [tensor[0].item() for tensor in tensors]
+
+        assert each(collectives, sums) == [[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]] * 2
+        assert [*made[0]._begun.values()] == [3]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peers.frames import Kind, PeerFrame
+from peers.frames import NUMBERS, Kind, PeerFrame
 from peers.inbox import AHEAD, EARLY_BYTES, MOST_EARLY, MOST_TAGS, Expected, Inbox, Key, check_tag
 from wire.errors import ConnectionFailed
 
@@ -143,6 +143,39 @@ def test_what_is_kept_is_bounded() -> None:
     for part in range(MOST_EARLY):
         come(inbox, PeerFrame(Kind.SEND, EPOCH, 1, part, 0), b"")
     assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 1, MOST_EARLY, 0))
+
+
+def test_collectives_are_ahead_and_over_across_the_last_number() -> None:
+    """The first numbers come behind the last: early there as anywhere, and those before are over."""
+    inbox = Inbox(EPOCH)
+    inbox._begun = NUMBERS - 1
+    early = PeerFrame(Kind.GATHER, EPOCH, 1, 0, 3)
+    come(inbox, early, b"abc")
+    for number in (NUMBERS - 2, AHEAD - 1):
+        with pytest.raises(ConnectionFailed):
+            inbox.find(PeerFrame(Kind.GATHER, EPOCH, number, 0, 3))
+    room = Room(3)
+    for number in (0, NUMBERS - 1):  # On two threads, of which the second is late.
+        assert not inbox.begin(number, {})
+    assert inbox.begin(1, {(Kind.GATHER, 1, 0): room.expected()}) and room.memory == b"abc"
+    with pytest.raises(ConnectionFailed):
+        inbox.find(PeerFrame(Kind.GATHER, EPOCH, NUMBERS - 1, 0, 3))
+
+
+def test_more_is_kept_ahead_of_what_is_expected() -> None:
+    """Up to what the link was told, and only as long as anything is expected: else its sender waits, as ever."""
+    inbox = Inbox(EPOCH, ahead_bytes=2 * EARLY_BYTES)
+    long = PeerFrame(Kind.SEND, EPOCH, 0, 0, 2 * EARLY_BYTES)
+    assert not inbox.has_room(long)
+    room = Room(8)
+    inbox.ask(1, room.expected())
+    come(inbox, long, content(long))
+    assert not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, 2 * EARLY_BYTES))
+    come(inbox, PeerFrame(Kind.SEND, EPOCH, 1, 0, 8), b"expected")
+    assert room.memory == b"expected" and not inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, 1))
+    late = Room(long.length)
+    assert inbox.ask(0, late.expected()) and late.memory == content(long)
+    assert inbox.has_room(PeerFrame(Kind.SEND, EPOCH, 0, 1, EARLY_BYTES))
 
 
 @pytest.mark.parametrize("tag", [-1, MOST_TAGS])

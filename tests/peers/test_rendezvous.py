@@ -13,6 +13,7 @@ from msgspec import structs
 from websockets.asyncio.client import connect
 
 from peers.board import MOST_POSTS, Board, PeerLost
+from peers.group import MOST_POSTS_OF_ONE
 from peers.membership import attend, join
 from peers.rendezvous import MAX_GREETING_OF_ADDRESS, MAX_NOTES, Rendezvous, listening
 from peers.secret import challenge, check_host, check_member, hello, welcome
@@ -43,13 +44,13 @@ async def test_members_get_their_places_and_tell_each_other() -> None:
         group = rendezvous.open(7, {1: b"one", 2: b"two"})
         group.board.post("from the host", b"a")
         async with join(at(rendezvous), SECRET, "any") as other:
-            other.board.post("from the first", b"b")
-            assert await board_has(group.board, "from the first") == b"b"
+            other.board.post("from the first/2", b"b")
+            assert await board_has(group.board, "from the first/2") == b"b"
             async with join(at(rendezvous), SECRET, "made for it", seat=1) as seated:
                 assert (seated.rank, seated.plan, other.rank, other.plan) == (1, b"one", 2, b"two")
                 assert (seated.size, seated.epoch, seated.address) == (3, 7, LOOPBACK)
                 assert await board_has(seated.board, "from the host") == b"a"
-                assert await board_has(seated.board, "from the first") == b"b"
+                assert await board_has(seated.board, "from the first/2") == b"b"
                 assert group.missing == []
 
 
@@ -79,8 +80,8 @@ async def test_guests_stay_when_their_group_has_ended() -> None:
         group = rendezvous.open(1, {1: b"", 2: b""})
         async with attend(at(rendezvous), SECRET, "a") as a, attend(at(rendezvous), SECRET, "b") as b:
             first, second = await a.place(), await b.place()
-            second.board.post("old", b"")
-            await board_has(first.board, "old")
+            second.board.post(f"old/{second.rank}", b"")
+            await board_has(first.board, f"old/{second.rank}")
             first.leave("too little memory", first.rank, "too_little_memory")
             assert "too little memory" in await group.ended
             assert (group.blamed, group.left[first.rank].code) == (first.rank, "too_little_memory")
@@ -92,8 +93,8 @@ async def test_guests_stay_when_their_group_has_ended() -> None:
             second.leave("heard of it")
             again = [await a.place(), await b.place()]
             assert [each.epoch for each in again] == [2, 2] and group.missing == []
-            again[0].board.post("old", b"new")
-            assert await board_has(again[1].board, "old") == b"new"
+            again[0].board.post(f"old/{again[0].rank}", b"new")
+            assert await board_has(again[1].board, f"old/{again[0].rank}") == b"new"
 
 
 async def test_notes_go_between_host_and_one_guest() -> None:
@@ -147,8 +148,44 @@ async def test_guests_are_bounded_and_lies_end_their_visit(monkeypatch: pytest.M
         group = rendezvous.open(1, {1: b""})
         place = await other.place()
         for _ in range(2):
-            place._post(PeerPost("twice", b"", 1))
+            place._post(PeerPost("twice/1", b"", 1))
         assert "there already" in await asyncio.wait_for(group.ended, 10) and group.blamed == 1
+
+
+@pytest.mark.parametrize("key", ["load", "fits/1", "link/2/0", "link/2/1", "loading/2/1", ""])
+async def test_nobody_posts_what_others_have_to_say(key: str) -> None:
+    """Neither the host's keys nor another member's, whose own posts would fail: who does so is named and goes, and the
+    host and the other member say what they have to."""
+    async with (
+        listening(LOOPBACK, 0, SECRET) as rendezvous,
+        attend(at(rendezvous), SECRET, "one", 1) as honest,
+        attend(at(rendezvous), SECRET, "two", 2) as liar,
+    ):
+        await until(lambda: len(rendezvous.guests) == 2)
+        group = rendezvous.open(2, {1: b"", 2: b""})
+        one, two = await honest.place(), await liar.place()
+        two._post(PeerPost("link/2/2", b"its own", 2))
+        assert await board_has(one.board, "link/2/2") == b"its own"
+        two._post(PeerPost(key, b"", 2))
+        assert "not for member 2 to say" in await asyncio.wait_for(group.ended, 10) and group.blamed == 2
+        await asyncio.wait_for(one.ended, 10)
+        with pytest.raises(PeerLost):  # And not ``ValueError``, as for a key that is there.
+            one.board.post(key if key.endswith("/1") else "fits/1", b"")
+        with pytest.raises(PeerLost):
+            group.board.post("load", b"")
+
+
+async def test_one_member_does_not_fill_the_board() -> None:
+    """It is named and goes; the others' posts have room."""
+    async with (
+        listening(LOOPBACK, 0, SECRET) as rendezvous,
+        attend(at(rendezvous), SECRET, "talks") as talks,
+    ):
+        group = rendezvous.open(1, {1: b""})
+        place = await talks.place()
+        for number in range(MOST_POSTS_OF_ONE + 1):
+            place._post(PeerPost(f"{number}/1", b"", 1))
+        assert "more than" in await asyncio.wait_for(group.ended, 10) and group.blamed == 1
 
 
 async def test_a_member_that_goes_ends_the_group_for_all() -> None:

@@ -46,7 +46,7 @@ def work(member, folder, shares):
     held = shards(spec, Slice(0, spec.num_layers), *shares)[member.rank]
     stack = Stack.load(checkpoint, held, torch.float32)
     cache = stack.new_cache(200)
-    member.board.post("ready", b"")
+    member.board.post(f"ready/{member.rank}", b"")
     member.board.get("go", 120.0)
     group = over_links(member.board, member.rank, member.size, member.address)
     while True:
@@ -101,7 +101,7 @@ async def test_shards_in_two_processes_give_transformers_tokens(
         with member_process(where, str(DEMO), *shares) as other:
 
             def lead() -> list[int]:
-                group.board.get("ready", WITHIN_S)
+                group.board.get("ready/1", WITHIN_S)
                 group.board.post("go", b"")
                 tensors = over_links(group.board, 0, 2, "127.0.0.1")
 
@@ -133,7 +133,7 @@ async def test_a_member_that_hangs_does_not_hold_the_others() -> None:
         with member_process(f"127.0.0.1:{rendezvous.port}", str(DEMO), "1,1", "1,1") as other:
 
             def reach() -> object:
-                group.board.get("ready", WITHIN_S)
+                group.board.get("ready/1", WITHIN_S)
                 group.board.post("go", b"")
                 return over_links(group.board, 0, 2, "127.0.0.1")
 

@@ -22,6 +22,7 @@ from device_agent.group.asking.asks import GroupAsk, GroupAsks
 from device_agent.group.asking.reached import NOTHING_HANDED, Reached
 from device_agent.group.asking.turns import GroupTurns
 from device_agent.group.messages.heads import (
+    MAX_ROWS,
     BatchHead,
     EndHead,
     HandHead,
@@ -106,7 +107,10 @@ class GroupLife:
         self._lost: Callable[[str, int | None], object] = lambda why, rank: None
         self._lock = threading.Lock()
         self._ended = False
-        self._asked = GroupAsks(GroupTurns(self._pipeline.steps_at_once, _cuts(layers), self._pipeline.streams))
+        pipeline = self._pipeline
+        # Where keys and values may be away, members keep rows of others that come before the answers about them.
+        most_rows = MAX_ROWS if pipeline.apart else sys.maxsize
+        self._asked = GroupAsks(GroupTurns(pipeline.steps_at_once, _cuts(layers), pipeline.streams, most_rows))
         self._taken: SimpleQueue[tuple[GroupAsk, torch.Tensor | None, Layer] | None] = SimpleQueue()
         self.handed: dict[int, int] = {}
         self.resumes = NOTHING_HANDED

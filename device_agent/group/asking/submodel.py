@@ -154,7 +154,7 @@ class GroupSubmodel:
 
     def begin(self, life: GroupLife) -> None:
         """A life has begun: all open sessions go on there, with what was handed over to it, or replayed from the rows
-        that are kept here."""
+        that are kept here; parked ones once they are asked."""
         self.life, self._over = life, None
         if life.resumes.before is not None:
             plan = as_tensor(life.resumes.before)
@@ -177,7 +177,17 @@ class GroupSubmodel:
             if session.record.sets and not life.narrows:
                 session.fail(SessionFailed(Code.INVALID_REQUEST, NO_NARROW))
             elif not session.away:
-                self._replay(session, life.resumes.sessions.get(session.record.session))
+                self._goes_on(session, life.resumes.sessions.get(session.record.session))
+
+    def _goes_on(self, session: GroupSession, had: int | None) -> None:
+        """In a life that has just begun, and has so many of its positions. Nobody waits for one that is parked: where
+        it has to be replayed that is done when it goes on, and not before those who wait."""
+        if not session.parked or (had is not None and had >= session.record.history.length):
+            self._replay(session, had)
+            return
+        session.away = True
+        if had is not None:
+            self.ask(GroupAsk(CloseHead(session.record.session)))
 
     def make_room(self, tokens: int) -> None:
         """Before so many more. Members forget parked sessions, the oldest first, rather than to stream more for them;

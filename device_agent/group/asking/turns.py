@@ -10,6 +10,9 @@ any length go together: a step that is saved is all that is read for it.
 
 from __future__ import annotations
 
+import sys
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -94,15 +97,18 @@ class GroupTurns(Generic[Item]):
         cuts: whether rows may be cut into portions: where members get only what comes before their own rows, all
             portions but the first would be computed by one.
         reads: whether weights are read from a disk for each step.
+        most_rows: that are under way at a time, unless one step alone has more.
     """
 
-    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False) -> None:
-        self._stages, self._cuts = stages, cuts
+    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False, most_rows: int = sys.maxsize) -> None:
+        self._stages, self._cuts, self._most_rows = stages, cuts, most_rows
         self._short_rows = SHORT_READ_ROWS if reads else SHORT_ROWS
         self._batch_rows = MAX_BATCHED * SHORT_READ_ROWS if reads else BATCH_ROWS
         self._waiting: list[_Waiting[Item]] = []
         self._short, self._long = 0, 0
         """Steps of each kind that are not answered."""
+        self._rows: dict[bool, deque[int]] = {True: deque(), False: deque()}
+        """The rows of short ones, and of long ones, in order."""
         self._long_was_last = True
         self._decoding: set[int] = set()
         """Sessions of the last short step."""
@@ -150,11 +156,15 @@ class GroupTurns(Generic[Item]):
             gathers = self._away and self._stages == 1 and self.only is None
             if gathers and wait_s > 0 and len(short) < MAX_BATCHED:
                 return GroupTurn(wait_s=wait_s)
-            return GroupTurn(self._batch(short, now), short=True)
-        return GroupTurn((self._portion(long[0]),), short=False) if takes_long else GroupTurn()
+            taken = self._taken(short)
+            return GroupTurn(self._batch(taken, now), short=True) if self._fits(taken) else GroupTurn()
+        if not takes_long or not self._fits_rows(self._end(long[0]) - long[0].sent):
+            return GroupTurn()
+        return GroupTurn((self._portion(long[0]),), short=False)
 
     def answered(self, short: bool, now: float) -> None:
-        """A step has been answered."""
+        """A step has been answered, those of its kind in order."""
+        self._rows[short].popleft()
         if not short:
             self._long -= 1
             return
@@ -187,25 +197,43 @@ class GroupTurns(Generic[Item]):
         """Whether others than this one's session decode."""
         return bool(self._decoding - waiting.subjects)
 
-    def _batch(self, short: list[_Waiting[Item]], now: float) -> tuple[Portion[Item], ...]:
+    def _fits(self, taken: Sequence[_Waiting[Item]]) -> bool:
+        return self._fits_rows(sum(each.rows for each in taken))
+
+    def _fits_rows(self, rows: int) -> bool:
+        """Whether so many rows may go beside what is under way."""
+        under_way = sum(map(sum, self._rows.values()))
+        return not under_way or under_way + rows <= self._most_rows
+
+    def _taken(self, short: list[_Waiting[Item]]) -> list[_Waiting[Item]]:
+        """Those of the next short step."""
         rows, taken = 0, []
         for each in short[:MAX_BATCHED]:
             rows += each.rows
             if rows > self._batch_rows:
                 break
             taken.append(each)
+        return taken
+
+    def _batch(self, taken: list[_Waiting[Item]], now: float) -> tuple[Portion[Item], ...]:
         self._waiting = [each for each in self._waiting if each not in taken]
         self._decoding = {number for each in taken for number in each.subjects}
         self._short += 1
+        self._rows[True].append(sum(each.rows for each in taken))
         self._sent_at.append(now)
         self._long_was_last = False
         return tuple(Portion(each.item, range(each.rows)) for each in taken)
 
-    def _portion(self, waiting: _Waiting[Item]) -> Portion[Item]:
-        end = waiting.rows
+    def _end(self, waiting: _Waiting[Item]) -> int:
+        """Where the next portion of a long one ends."""
         if isinstance(waiting.head, RowsHead) and self._cuts and self._others(waiting):
-            end = min(end, waiting.sent + PORTION_ROWS)
+            return min(waiting.rows, waiting.sent + PORTION_ROWS)
+        return waiting.rows
+
+    def _portion(self, waiting: _Waiting[Item]) -> Portion[Item]:
+        end = self._end(waiting)
         portion = Portion(waiting.item, range(waiting.sent, end))
+        self._rows[False].append(len(portion.rows))
         waiting.sent = end
         if end == waiting.rows:
             self._waiting.remove(waiting)

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 from device_agent.group.asking.life import GroupLife
-from device_agent.group.formation.joining import ALL_LOADED, FITS, LOAD, Part
-from device_agent.group.formation.loading import all_loaded
-from device_agent.group.formation.posted import NotFormed, posted
+from device_agent.group.formation.joining import ALL_LOADED, LOAD, Part
+from device_agent.group.formation.loading import all_fit, all_loaded
+from device_agent.group.formation.posted import NotFormed
 from device_agent.group.holding.halves import readers_of
 from device_agent.group.holding.kept_layers import KeptLayers
 from device_agent.group.holding.narrowing import can_narrow
@@ -54,7 +54,7 @@ async def form(
             part = await asyncio.to_thread(Part, plan, checkpoint, PORTAL, budget, kept)
         except ValueError as error:
             raise NotFormed(f"the portal cannot take part: {error}", (PORTAL,), refused=True) from error
-    await posted(group, plan.seats, FITS)
+    await all_fit(group, plan.seats)
     group.board.post(LOAD, b"")
     try:
         held = await asyncio.to_thread(part.load, lambda: group.board.has(())) if part is not None else []
@@ -68,7 +68,11 @@ async def form(
         )
     except OSError as error:
         raise unreachable(address, error) from error
-    worker = part.worker(held, fabric, pace) if part is not None else None
+    try:
+        worker = part.worker(held, fabric, pace) if part is not None else None
+    except BaseException:
+        fabric.lose("the portal cannot begin")
+        raise
     spec = checkpoint.spec
     planned, readers = plan.plan(spec), readers_of(spec)
     shape = replace(ModelShape.of(spec, plan.dtype), layers=len(planned.layers))

@@ -170,15 +170,18 @@ class ModePlanner:
         return None if self._task is None or self._plan is None else trial_of(self._task, self._plan)
 
     def reads(self) -> tuple[float, ...]:
-        """Seconds that each member of the last plan reads its disk in a step, by place; () where nobody does."""
+        """Seconds that each member of the last plan reads its disk in a step, by place; () where nobody does. Of what
+        lies coded there fewer bytes are read than it has in memory."""
         if self._task is None or self._plan is None or not self._plan.streams:
             return ()
         plan = self._plan
-        speeds = {device.name: device.read_bytes_s for device in self._task.profile.devices}
-        return tuple(
-            sum(plan.unit_bytes(self._shape, place, unit) for unit in units) / speeds[name] if units else 0.0
-            for place, (name, units) in enumerate(zip(plan.members, plan.streamed, strict=True))
-        )
+        devices = {device.name: device for device in self._task.profile.devices}
+        found: list[float] = []
+        for place, (name, units) in enumerate(zip(plan.members, plan.streamed, strict=True)):
+            device, size = devices[name], sum(plan.unit_bytes(self._shape, place, unit) for unit in units)
+            share = device.decoding.share if plan.codes(place) and device.decoding is not None else 1.0
+            found.append(share * size / device.read_bytes_s if units else 0.0)
+        return tuple(found)
 
 
 def _rounded(count: int) -> int:

@@ -68,7 +68,10 @@ def weight_bytes(layers: Sequence[Layer], first: int, place: int, spec: ModelSpe
 
 def cache_bytes(layers: Sequence[Layer], place: int, spec: ModelSpec, positions: int, dtype_bytes: int) -> int:
     """Bytes of the keys and values of one session of so many positions. A decoder keeps as many again of the text that
-    a session is about, and its encoder none."""
+    a session is about, and its encoder none; nor does any model whose rows see those behind them: it reads whole
+    texts."""
+    if spec.attention == "bidirectional":
+        return 0
     keeping = layers[readers_of(spec) :]
     groups = sum(_kept_groups(layer, place, spec) for layer in keeping)
     times = 2 if spec.attention == "cross" else 1

@@ -40,8 +40,8 @@ AGAIN_S: Final = 1.0
 """Where the portal itself has no network it looks so often whether it has one again."""
 
 FORMED_WITHIN_S: Final = 120.0
-"""Requests wait for the next life while several fail to begin, and not for ever: after one that fails so long behind
-the last that worked they are refused, until one has begun."""
+"""Requests wait for the next life while several fail to begin, or one takes long, and not for ever: so long behind the
+last that worked they are refused, until one has begun."""
 
 _LOOK_EVERY_S: Final = 0.05
 _LONG_S: Final = 60.0
@@ -102,7 +102,7 @@ class Living:
         life: GroupLife | None = None
         why, following, hands = "the portal has stopped", None, False
         try:
-            life = await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
+            life = await self._formed(group, plan, address, pace)
             if self.watch is not None:
                 self.watch.begin(plan.names, pace)
             if handed is not None and handed[0] == plan:
@@ -110,8 +110,7 @@ class Living:
             following = await self._work(group, planned, life)
             why = "the group is planned anew"
             if following is not None:
-                about = plan, following.plan, self.submodel.lengths
-                hands = await asyncio.to_thread(self.maker.hands_over, *about)
+                hands = await self._hands_over(plan, following.plan)
         except NotFormed as error:
             if error.refused and self.ever:  # What it lacks now it may have later, and nobody comes again to say so.
                 self.roll.failed(self.name, str(error), monotonic())
@@ -131,6 +130,32 @@ class Living:
             self.submodel.pause()
             group.end(why)
         return following
+
+    async def _formed(self, group: Group, plan: JoinedPlan, address: str, pace: Pace) -> GroupLife:
+        """Raises as ``form`` does, and ``NotFormed`` for whatever else: the portal outlives it. Where it takes long
+        requests are refused meanwhile."""
+        late: asyncio.TimerHandle | None = None
+        if self._worked_at is not None:
+            left_s, why = self._worked_at + FORMED_WITHIN_S - monotonic(), "the group takes long to begin again"
+            late = asyncio.get_running_loop().call_later(max(0.0, left_s), self.submodel.end, why)
+        try:
+            return await form(group, plan, self.checkpoint, self.kept, address, self.budget, self.silent_s, pace)
+        except (NotFormed, PeerLost):
+            raise
+        except Exception as error:  # Members may bring it about, and requests wait for the next life.
+            log.exception("the group has not begun")
+            raise NotFormed(f"the portal cannot begin: {type(error).__name__}: {error}", (PORTAL,)) from error
+        finally:
+            if late is not None:
+                late.cancel()
+
+    async def _hands_over(self, plan: JoinedPlan, following: JoinedPlan) -> bool:
+        """See ``PlanMaker.hands_over``; where it cannot be told sessions are replayed."""
+        try:
+            return await asyncio.to_thread(self.maker.hands_over, plan, following, self.submodel.lengths)
+        except Exception:  # It is told from what members say.
+            log.exception("it cannot be told whether sessions had better be handed over")
+            return False
 
     def _has_handed(self, plan: JoinedPlan, to: JoinedPlan | None, sessions: Mapping[int, int]) -> None:
         """By a plan, to the life of the next one."""
@@ -213,8 +238,9 @@ class Living:
             if names and set(names) != set(planned.names) and set(names) != hopeless:
                 try:
                     following = await self._following(names)
-                except ValueError as error:
-                    log.warning("the group goes on as it is", there=list(names), why=str(error))
+                except Exception as error:  # Of what members say plans are made.
+                    why = str(error) or type(error).__name__
+                    log.warning("the group goes on as it is", there=list(names), why=why)
                     hopeless = frozenset(names)
                     continue
                 if following is not None and set(following.names) < set(names):

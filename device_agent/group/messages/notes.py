@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Union
+from typing import Annotated, Final, Union
 
 import msgspec
 
 from device_agent.planning.profile import DeviceProfile
 
+MOST_S: Final = 1e9
+"""No note says more seconds."""
+
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_S)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
@@ -61,6 +64,12 @@ class Device(_Note, frozen=True, tag=5):
     """A member's device, as it was measured."""
 
     profile: DeviceProfile
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for times that nobody has measured: plans divide by them, and add them up."""
+        for part, table in self.profile.seconds.items():
+            if not all(0 < seconds <= MOST_S for seconds in table.seconds):
+                raise ValueError(f"{self.profile.name} says that {part!r} takes no time, or more than {MOST_S:g} s")
 
 
 Note = Union[Card, StepsDone, Trial, Measure, Device]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from device_agent.group.holding.held import SessionCaches
+from device_agent.group.messages.heads import MAX_ROWS
 from device_agent.group.relief.lodging import Lodging, RowSizes
 from device_agent.group.relief.row_link import Coming, RowLink
 from device_agent.planning.moves import (
@@ -213,6 +214,9 @@ def ends_of(
         lose: see ``Lodging``.
     """
     thresholds = [thresholds_of(shape, plan, member) for member in range(len(plan.members))]
+    # Answers come behind rows of stages that this member has not come to, and questions behind rows that the other has
+    # not: no more than are under way.
+    most = MAX_ROWS * shape.hidden * shape.dtype_bytes
     moving: Moving | None = None
     lodging: Lodging | None = None
     for owner, transfer in enumerate(plan.transfers):
@@ -222,7 +226,9 @@ def ends_of(
             pace = LinkPace(transfer.bytes_s, transfer.rtt_s)
             link = RowLink(collectives, ranks[transfer.target], sizes, pace, transfer.fetches)
             own = [number for number, layer in enumerate(plan.layers) if layer == Whole(place)]
+            collectives.keep_ahead(ranks[transfer.target], most)
             moving = Moving(transfer, Room.of(plan, thresholds, owner, transfer.target), far_apart(own), link)
         elif transfer.target == place:
+            collectives.keep_ahead(ranks[owner], most)
             lodging = Lodging(collectives, ranks[owner], sizes, lose)
     return moving, lodging

@@ -24,18 +24,20 @@ class Pipeline:
         micro_batches: into how many a step of several sessions is cut.
         streams: whether some member reads weights from its disk while it computes, from the beginning. Where that
             begins as sessions grow, steps stay as they are.
+        apart: whether some member's keys and values may lie at another, which then answers beside the steps.
     """
 
     stages: tuple[Stage, ...] = ()
     micro_batches: int = 1
     streams: bool = False
+    apart: bool = False
 
     @classmethod
     def of(cls, plan: GroupPlan, readers: int = 0) -> Pipeline:
         """That of a plan. Where the first ``readers`` layers only read, a step passes these or the others: one at a
         time does."""
         whole = not readers and all(isinstance(layer, Whole) for layer in plan.layers)
-        return cls(stages_of(plan.layers) if whole else (), plan.micro_batches, plan.streams)
+        return cls(stages_of(plan.layers) if whole else (), plan.micro_batches, plan.streams, any(plan.transfers))
 
     @property
     def members(self) -> int:

@@ -8,11 +8,15 @@ from contextlib import asynccontextmanager
 import pytest
 from clouds import until
 from group_plans import TINY_CAUSAL, device
+from msgspec import msgpack
+from msgspec.structs import replace
 
 from device_agent.group.formation.company import Company
 from device_agent.group.formation.measures import Measures
 from device_agent.group.formation.roll import Roll
 from device_agent.group.messages.notes import Card, Device, Measure, Note, StepsDone, Trial, written
+from device_agent.planning.profile import DeviceProfile
+from device_agent.planning.table import Table
 from peers.membership import Attendance, attend
 from peers.rendezvous import listening
 from wire.errors import Code, ConnectionFailed
@@ -51,11 +55,22 @@ async def test_a_guest_says_what_it_has_and_measures_itself() -> None:
         assert company.done == {"guest": StepsDone(1, 5, 0.5)}
 
 
+TIMES = device("guest", TINY_CAUSAL, 1e9).seconds
+
+
+def of_seconds(part: str, seconds: float) -> DeviceProfile:
+    """A device of which one part takes so long, whatever its size."""
+    table = Table(TIMES[part].axes, (seconds,) * len(TIMES[part].seconds))
+    return replace(device("guest", TINY_CAUSAL, 1e9), seconds=TIMES | {part: table})
+
+
 LIES: dict[str, bytes] = {
     "rubbish": b"\xc1",
     "another's device": written(Device(device("portal", TINY_CAUSAL, 1e9))),
     "a request to its portal": written(Measure("float32")),
     "a time that cannot be": CARD[:-1] + b"\xcb" + bytes(8),
+    "a product that takes no time": msgpack.encode([5, of_seconds("up", 0.0)]),
+    "a product that takes for ever": msgpack.encode([5, of_seconds("down", 1e308)]),
 }
 
 

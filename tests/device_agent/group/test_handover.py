@@ -218,6 +218,35 @@ async def test_sessions_that_change_between_two_lives(tiny_folder: Path) -> None
             assert not kept.handed.sessions, name
 
 
+async def test_who_rests_is_replayed_when_it_goes_on_and_not_before_who_waits(tiny_folder: Path) -> None:
+    """Behind a life that has handed nothing over: the row of who waits is computed at once, behind its own rows alone;
+    who rests goes on from its position all the same, and so does a fork of it."""
+    path = built("llama", tiny_folder)
+    checkpoint, going = Checkpoint.open(path), Going(path)
+    stack = Stack.load(checkpoint, Slice(0, checkpoint.spec.num_layers), torch.float32)
+    hidden = rows(60, checkpoint.spec.hidden_size, 5)
+    [plan] = plans_of(path, (SHARDS,), (2,))
+    with going.life(plan) as group:
+        resting = [group.open(60), group.open(60)]
+        for each in resting:
+            await answered(each, hidden[:30], 1)
+            each.park()
+        waits = group.open(60)
+        await answered(waits, hidden[:10], 1)
+    assert going.group is not None
+    pending = waits.forward(hidden[50:51], 1)
+    with going.life(plan) as group:
+        await asyncio.wait_for(pending, WITHIN_S)
+        assert asked_of(group) == 10 + 1 and [each.counted for each in resting] == [0, 0]
+        fork = resting[1].fork(20)
+        for session, before in ((resting[0], 30), (fork, 20)):
+            cache = stack.new_cache(60)
+            stack.forward(hidden[:before], [Span(cache, before)])
+            wanted = stack.forward(hidden[50:53], [Span(cache, 3)])
+            torch.testing.assert_close(await answered(session, hidden[50:53], 3), wanted, atol=ATOL, rtol=0)
+        assert asked_of(group) == 10 + 1 + 30 + 3 + 20 + 3
+
+
 @pytest.mark.parametrize(("epoch", "has"), [(8, True), (9, False)])
 def test_what_no_life_went_on_with_is_forgotten(epoch: int, has: bool, tiny_folder: Path) -> None:
     """A life that was to begin behind that of epoch 7, and did not, leaves nothing to the next: the portal knows

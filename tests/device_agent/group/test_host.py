@@ -13,36 +13,48 @@ from typing import Any
 import pytest
 import torch
 from clouds import chain_over, greedy, until
-from groups import PORTAL, hosted, member_here, plan_of, streamed
+from groups import KEY, PORTAL, hosted, member_here, plan_of, replanned, streamed, submodel_for
 from oracle import oracle_tokens, prompt_for
 from tiny_models import built
 
+from device_agent.group import member
 from device_agent.group.asking.record import MAX_LOSSES
 from device_agent.group.formation import forming
 from device_agent.group.formation.joining import Part
+from device_agent.group.formation.loading import all_loaded
+from device_agent.group.formation.making import PlanMaker
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.holding.held import HeldLayer
 from device_agent.group.host import GroupHost
 from device_agent.group.lives.state import MemberState
 from device_agent.group.messages.heads import BadGroupHead, GroupHead, RowsHead
+from device_agent.group.messages.notes import Card, written
 from device_agent.group.rows.sending import PORTAL as PORTAL_RANK
 from device_agent.group.rows.sending import Tag
 from device_agent.group.steps.worker import Worker
 from device_agent.planning.memory import DoesNotFit, Lack
+from device_agent.planning.memory import held as planned_bytes
 from device_agent.planning.plan import GroupPlan, Layer
-from device_agent.planning.profile import Profile, read
+from device_agent.planning.profile import DeviceProfile, Profile, read
+from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Work
-from device_agent.profiling.kept_profiles import folder
+from device_agent.profiling.kept_profiles import folder, kept_or_measured
 from device_agent.sharing.compute import Compute
 from peers.frames import Kind, PeerFrame
+from peers.membership import attend
 from split_model.checkpoint import Checkpoint
+from split_model.hub import identity, resolve
 from split_model.offload.errors import ReadFailed
 from split_model.offload.store import UnitStore
 from split_model.offload.units import Unit
-from wire.errors import Code, ConnectionFailed
+from split_model.slices import held_bytes, input_slice, output_slice
+from wire.errors import Code, ConnectionFailed, SessionFailed
+from wire.peer_messages import PeerPost
 
 TOKENS = 12
 PROMPT = 40
+FREE = 10**9
+"""Bytes of memory that a test says are free."""
 NOT_HERE = "192.0.2.1"
 """An address that no machine has."""
 
@@ -232,6 +244,72 @@ async def test_a_portal_that_could_not_do_its_part_tries_again(tiny: Path, monke
         assert await right(host, tiny) and working(host) == [PORTAL] and not lacks
 
 
+async def test_a_portal_outlives_whatever_goes_wrong_as_it_plans_and_forms(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members have a part in what it plans of and waits for; what is asked meanwhile is answered by the next life."""
+    goes_wrong, spec = set[str](), Checkpoint.open(tiny).spec
+
+    def planner(_: object, there: Sequence[str]) -> GroupPlan:
+        if "planning" in goes_wrong:
+            goes_wrong.remove("planning")
+            raise ZeroDivisionError("a test")
+        return plan_of(spec, "tensor", there)
+
+    async def loaded(*of: Any) -> None:
+        if "forming" in goes_wrong:
+            goes_wrong.remove("forming")
+            raise ZeroDivisionError("a test")
+        await all_loaded(*of)
+
+    monkeypatch.setattr(forming, "all_loaded", loaded)
+    monkeypatch.setattr("device_agent.group.host.ALONE_WITHIN_S", 5.0)
+    async with (
+        hosted(tiny, "", 3, planner=planner) as host,
+        member_here(tiny, "two", port := host.listens.result()),
+        member_here(tiny, "one", port) as one,
+    ):
+        await until(host.formed.is_set)
+        goes_wrong |= {"planning", "forming"}
+        one.cancel()
+        await until(lambda: not host.formed.is_set())
+        assert await right(host, tiny) and working(host) == [PORTAL, "two"] and not goes_wrong
+
+
+async def test_a_portal_outlives_what_goes_wrong_between_two_plans(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot tell whether sessions had better be handed over they are replayed, and the next life begins."""
+
+    def wrong(*_: object) -> bool:
+        raise ZeroDivisionError("a test")
+
+    monkeypatch.setattr(PlanMaker, "hands_over", wrong)
+    async with hosted(tiny, "tensor", 2) as host, member_here(tiny, "one", host.listens.result()):
+        await until(host.formed.is_set)
+        await replanned(host, "one", slow=True)
+        assert await right(host, tiny) and working(host) == [PORTAL]
+
+
+@pytest.mark.parametrize("key", ["load", "fits/1", "link/1/0"])
+async def test_who_posts_what_others_have_to_say_ends_its_own_part_alone(key: str, tiny: Path) -> None:
+    """Not the portal, and not the member whose post it is: both answer without it."""
+    async with (
+        hosted(tiny, "tensor", (PORTAL, "one", "two")) as host,
+        attend(f"127.0.0.1:{host.listens.result()}", KEY, "two") as liar,
+    ):
+        liar.note(written(Card(identity(Checkpoint.open(tiny)))))
+
+        async def lie() -> None:
+            place = await liar.place()
+            place._post(PeerPost(key, b"", place.epoch))
+
+        lying = asyncio.create_task(lie())
+        async with member_here(tiny, "one", host.listens.result()) as one:
+            await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set())
+            assert await right(host, tiny) and not one.done()
+            assert "to say" in of(host, "two").why
+        await lying
+
+
 async def test_a_portal_whose_disk_fails_is_planned_without(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own part of a step fails each time: after the second the members go on alone, and no answer is lost."""
     do, failing = Worker.do, threading.Event()
@@ -254,7 +332,7 @@ async def test_a_member_whose_disk_hangs_while_it_loads_holds_nobody_up_for_long
 ) -> None:
     """It has said that it loads, and says nothing more: it is named and sent away, and the others answer what waits. A
     member that reads slowly, but reads, is waited for."""
-    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.05)
     monkeypatch.setattr("device_agent.group.formation.loading.STALLED_S", 1.0)
     read_layer, hangs, slow = HeldLayer.load, threading.Event(), threading.Event()
 
@@ -283,6 +361,60 @@ async def test_a_member_whose_disk_hangs_while_it_loads_holds_nobody_up_for_long
         assert await right(host, tiny)
         assert working(host) == [PORTAL] and "read no further layer for 1 s" in of(host, "two").why
         over.set()
+
+
+async def test_a_member_that_takes_its_place_and_says_nothing_holds_nobody_up_for_long(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, and the others begin without it. One that needs long to find out whether its part fits, since the
+    model has to come first, is waited for."""
+    monkeypatch.setattr("device_agent.group.formation.loading.TOLD_EVERY_S", 0.2)
+    monkeypatch.setattr("device_agent.group.formation.loading.STALLED_S", 1.0)
+    took: list[float] = []
+
+    def slowly(*of: Any, **how: Any) -> Path:
+        if threading.current_thread().name.startswith("member"):
+            took.append(2.5)
+            time.sleep(2.5)
+        return resolve(*of, **how)
+
+    monkeypatch.setattr(member, "resolve", slowly)
+    async with (
+        hosted(tiny, "tensor", (PORTAL, "one", "two")) as host,
+        attend(f"127.0.0.1:{host.listens.result()}", KEY, "two") as silent,
+        member_here(tiny, "one", host.listens.result()),
+    ):
+        silent.note(written(Card(identity(Checkpoint.open(tiny)))))
+        await until(lambda: working(host) == [PORTAL, "one"] and host.formed.is_set(), 30)
+        assert took and "that it finds out whether its part fits" in of(host, "two").why
+        assert await right(host, tiny)
+
+
+async def test_requests_do_not_wait_for_ever_while_a_life_forms(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes long to begin behind one that has worked: they are refused, and those that come later, until it
+    works."""
+    monkeypatch.setattr("device_agent.group.lives.living.FORMED_WITHIN_S", 1.0)
+    loads = asyncio.Event()
+    loads.set()
+
+    async def long(*group_and_seats: Any) -> None:
+        await loads.wait()
+        await all_loaded(*group_and_seats)
+
+    monkeypatch.setattr(forming, "all_loaded", long)
+    spec = Checkpoint.open(tiny).spec
+    async with hosted(tiny, "tensor", 2) as host, member_here(tiny, "one", host.listens.result()) as one:
+        await until(host.formed.is_set)
+        loads.clear()
+        session = host.submodel.open(10)
+        one.cancel()
+        await until(lambda: not host.formed.is_set())
+        with pytest.raises(SessionFailed, match="takes long to begin again"):
+            await asyncio.wait_for(session.forward(torch.zeros(1, spec.hidden_size), 1), 10)
+        assert host.submodel.ended
+        loads.set()
+        await until(host.formed.is_set)
+        assert await right(host, tiny)
 
 
 @pytest.mark.parametrize(
@@ -323,6 +455,30 @@ async def test_devices_and_links_are_measured_before_they_are_planned_with(
         await stack.enter_async_context(member_here(tiny, "three", port))
         await until(lambda: "three" in [each.name for each in seen[-1].devices] and host.formed.is_set(), 60)
         assert len(seen[-1].links) == 6 and await right(host, tiny)
+
+
+@pytest.mark.parametrize(("budget", "device", "more"), [(0, "cpu", True), (10**8, "cpu", False), (10**8, "cuda", True)])
+async def test_a_portals_ends_are_counted_once(
+    budget: int, device: str, more: bool, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans count them. What is free has been found with both of them loaded; of what ``--memory`` gives they are a
+    part; and on a GPU they never are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint = Checkpoint.open(tiny)
+
+    def measured(of: Checkpoint, dtype: str, name: str, memory_bytes: int, **how: Any) -> DeviceProfile:
+        return kept_or_measured(of, dtype, name, memory_bytes or FREE, **how | {"device": "cpu"})
+
+    monkeypatch.setattr("device_agent.group.host.kept_or_measured", measured)
+    settings = {"budget": budget, "device": device, "measured": True}
+    host = GroupHost(checkpoint, submodel_for(checkpoint), plan_of, 1, 0, "float32", KEY, **settings)  # type: ignore[arg-type]
+    found = host._measure_portal()
+    spec = checkpoint.spec
+    ends = held_bytes(spec, [input_slice(spec, 0), output_slice(spec, 0)], torch.float32)
+    plan = plan_of(spec, "tensor", (PORTAL, "one"))
+    counted = planned_bytes(ModelShape.of(spec, "float32"), plan, 1, 0)
+    assert counted[PORTAL].ends - counted["one"].ends == ends
+    assert found.memory_bytes == (budget or FREE) + (ends if more else 0)
 
 
 async def test_plans_for_each_loss_are_wanted_beforehand(

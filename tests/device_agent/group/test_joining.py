@@ -12,6 +12,7 @@ from groups import FORMS, PORTAL, plan_of, streamed
 from tiny_models import built
 
 from device_agent.group.formation.joining import Part, Refused
+from device_agent.group.holding.pieces import weight_bytes
 from device_agent.group.holding.streaming import Streaming
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.plan import ByRows, Whole
@@ -73,6 +74,19 @@ def test_eq_8_is_for_models_whose_keys_are_plain(checkpoint: Checkpoint) -> None
     plan = replace(plan_of(checkpoint.spec, "voltage", NAMES), layers=(layer,) * 4)
     with pytest.raises(ValueError, match=r"Eq\. 8"):
         JoinedPlan.of(plan, "", "float32", 0, 0).layers(checkpoint.spec)
+
+
+@pytest.mark.parametrize("form", ["tensor", "pipeline", "voltage"])
+def test_who_keeps_no_keys_and_values_wants_no_memory_for_them(form: str, tiny_folder: Path) -> None:
+    """A model that reads whole texts: a member that has memory for the weights of its part takes it, as it is planned
+    to; with a byte less it refuses."""
+    checkpoint = Checkpoint.open(built("bert", tiny_folder), None)
+    plan = plan_of(checkpoint.spec, form, NAMES)
+    joined = JoinedPlan.of(plan, "", "float32", 0, 10_000)
+    weights = weight_bytes(plan.layers, 0, 1, checkpoint.spec, "float32")
+    Part(joined, checkpoint, 2, weights)
+    with pytest.raises(Refused, match="are needed for its part"):
+        Part(joined, checkpoint, 2, weights - 1)
 
 
 def test_refusals_say_why(checkpoint: Checkpoint) -> None:

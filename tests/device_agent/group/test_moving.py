@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,11 +15,13 @@ from clouds import chain_over, until
 from groups import PORTAL, group_here, hosted, member_here, plan_of, with_transfer
 from oracle import oracle_tokens, prompt_for
 from submodel_conformance import check_sessions, check_submodel
-from tiny_models import built
+from tiny_models import build_tiny, built
 
 from device_agent.group.formation import joining
+from device_agent.group.forms import pipelined
 from device_agent.group.messages.heads import GroupHead
 from device_agent.group.relief import moving
+from device_agent.group.relief.apart import run_attention_apart
 from device_agent.group.relief.lodging import Lodging
 from device_agent.group.relief.moving import Moving
 from device_agent.group.steps.worker import Worker
@@ -29,10 +33,11 @@ from device_agent.sharing.compute import Compute
 from device_agent.speculative.generation import Generation
 from device_agent.speculative.way import DraftingWay, DraftSettings
 from drafting.choosing import Chooser
+from peers.inbox import EARLY_BYTES
 from split_model.checkpoint import Checkpoint
 from split_model.sampling import SamplingParams
 from split_model.slices import Slice
-from split_model.stack import Stack
+from split_model.stack import Span, Stack
 
 PAIR, THREE = ("one", PORTAL), ("one", PORTAL, "three")
 PROMPT, TOKENS = 20, 230
@@ -149,6 +154,34 @@ async def test_several_sessions_have_rows_away(name: str, tiny_folder: Path, end
     with group_here(path, with_transfer(plan, checkpoint.spec, (3000, 2000))) as group:
         await check_sessions(group, stack)
     assert ends.ways.count("out") > 5
+
+
+@pytest.mark.usefixtures("everything")
+async def test_rows_that_come_early_do_not_hold_up_answers(
+    tmp_path: Path, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prompt whose next stage's rows are more than a link keeps unasked: the other member, which is faster, has sent
+    them before it answers what this one asks in the stage before, and all is computed all the same."""
+    path = build_tiny("llama", tmp_path / "wide", hidden_size=256, max_position_embeddings=8192)
+    checkpoint = Checkpoint.open(path)
+    spec = checkpoint.spec
+
+    def slowly(*args: Any) -> torch.Tensor:
+        time.sleep(0.1)
+        return run_attention_apart(*args)
+
+    monkeypatch.setattr(pipelined, "run_attention_apart", slowly)
+    stack = Stack.load(checkpoint, Slice(0, spec.num_layers), torch.float32)
+    hidden = 0.3 * torch.randn((64 + 2000, spec.hidden_size), generator=torch.Generator().manual_seed(1))
+    assert 1000 * spec.hidden_size * 4 > 2 * EARLY_BYTES
+    with group_here(path, with_transfer(plan_of(spec, "interleaved", (PORTAL, "one")), spec, (6000, 5000))) as group:
+        session = group.open(len(hidden))
+        for begin in range(0, 64, 8):
+            await session.forward(hidden[begin : begin + 8], 1)
+        await until(lambda: ends.rows > 0)
+        found = await asyncio.wait_for(session.forward(hidden[64:], 1), 30)
+    expected = stack.forward(hidden, [Span(stack.new_cache(len(hidden)), len(hidden))])[-1:]
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
 
 
 async def test_memory_stays_within_what_is_counted(tiny: Path, ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

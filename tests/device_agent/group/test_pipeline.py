@@ -14,6 +14,7 @@ from tiny_models import built
 
 from device_agent.group.messages.heads import BatchHead, ReadHead, RowsHead
 from device_agent.group.steps.pipeline import UNCUT, Pipeline
+from device_agent.planning.moves import Transfer
 from device_agent.planning.plan import GroupPlan, Sharded, Whole
 from device_agent.planning.stages import LEAST_ROWS
 from split_model.checkpoint import Checkpoint
@@ -71,7 +72,14 @@ def test_steps_follow_one_another_where_each_leaves_a_member_for_good() -> None:
     assert Pipeline.of(plan(0, 1, micro_batches=2)).steps_at_once == 1
     assert Pipeline.of(plan(0, 1, streamed=((Unit(0, "mlp"),), ()), ring_bytes=(10, 0))).steps_at_once == 1
     assert Pipeline.of(GroupPlan("", ("a",), "a", (Sharded((1,), (1,)), Whole(0)))) == UNCUT
-    assert UNCUT.steps_at_once == 1
+    assert UNCUT.steps_at_once == 1 and not UNCUT.apart
+
+
+def test_a_pipeline_knows_whether_keys_and_values_may_be_away() -> None:
+    """Steps follow one another there too; how many of their rows are under way is bounded."""
+    away = Pipeline.of(plan(0, 1, cache_bytes=(1, 1), transfers=(None, Transfer(0, 1e9, 1e-3, (1.0,)))))
+    assert away.apart and away.steps_at_once == 2
+    assert not Pipeline.of(plan(0, 1, cache_bytes=(1, 1))).apart
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from clouds import until
@@ -14,11 +16,12 @@ from group_plans import profile
 from device_agent.group.formation.planned import ModePlanner
 from device_agent.group.messages.joined_plan import JoinedPlan
 from device_agent.planning.memory import DoesNotFit
-from device_agent.planning.modes import PLANNERS
+from device_agent.planning.modes import PLANNERS, plan_for
 from device_agent.planning.plan import GroupPlan, Whole
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
 from split_model.checkpoint import Checkpoint
+from split_model.offload.form import Decoding
 from split_model.spec import ModelSpec
 
 WORK = Work(64, 16)
@@ -176,3 +179,23 @@ async def test_planning_beforehand_ends_with_who_wants_it(spec: ModelSpec, monke
         patched.setattr(sys, "executable", "/bin/echo")
         await planner.ahead(measured, ("a", "b"))
     assert planning() == [] and planner(measured, ("a", "b")).members == ("a", "b")
+
+
+def test_of_coded_units_fewer_bytes_are_expected_to_be_read(spec: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the share that lies on the disk: else a plain disk beside coded ones would look slow though it is not."""
+    of = ModelShape.of(spec)
+    ample = profile(of, [1e7], 1e8)
+    alone = Task(of, ample, ("a",), "a", WORK).held(GroupPlan("", ("a",), "a", (Whole(0),) * of.layers))["a"]
+    little = alone.buffers + alone.cache / 2 + alone.layers * 0.45
+    measured = profile(of, [1e7] * 2, 1e8, memory=[alone.ends + little, little], disks=[1e6, 2e6])
+    decodes = tuple(msgspec.structs.replace(each, decoding=Decoding(0.35, 1e9, 0.0)) for each in measured.devices)
+
+    def coded_at_one(mode: str, task: Task) -> GroupPlan:
+        return replace(plan_for(mode, task), coded=(True, False))
+
+    monkeypatch.setattr("device_agent.group.formation.planned.plan_for", coded_at_one)
+    planner = ModePlanner("lime", spec, "float32", "a", WORK)
+    plan = planner(msgspec.structs.replace(measured, devices=decodes), ("a", "b"))
+    assert [plan.codes(place) for place in range(2)] == [True, False] and all(plan.streamed)
+    sizes = [sum(plan.unit_bytes(of, place, each) for each in plan.streamed[place]) for place in range(2)]
+    assert planner.reads() == pytest.approx([0.35 * sizes[0] / 1e6, sizes[1] / 2e6])

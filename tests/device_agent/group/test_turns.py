@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from queue import Empty
 
 import pytest
@@ -39,8 +40,8 @@ def row(session: int, position: int = 0, rows: int = 1) -> RowsHead:
 class Asking:
     """Turns whose items are their heads."""
 
-    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False) -> None:
-        self.turns: GroupTurns[GroupHead] = GroupTurns(stages, cuts, reads)
+    def __init__(self, stages: int = 1, cuts: bool = True, reads: bool = False, most: int = sys.maxsize) -> None:
+        self.turns: GroupTurns[GroupHead] = GroupTurns(stages, cuts, reads, most)
         self.now = 0.0
 
     def put(self, *heads: GroupHead) -> None:
@@ -232,6 +233,26 @@ def test_a_pipeline_has_a_step_for_each_stage() -> None:
     assert asking.next() == [(row(3), range(1))]
 
 
+def test_no_more_rows_are_under_way_than_may_be() -> None:
+    """Several short steps and a portion beside them; one that alone has more goes by itself, and what has no rows is
+    asked meanwhile."""
+    asking = Asking(stages=2, most=PORTION_ROWS + 1)
+    asking.put(row(1, rows=4000), row(2, rows=4000), row(3), CloseHead(4))
+    assert asking.next() == [(CloseHead(4), range(0))]
+    assert asking.next() == [(row(3), range(1))]
+    assert asking.next() == [(row(1, rows=4000), range(PORTION_ROWS))]
+    asking.put(row(5), CloseHead(3), CloseHead(6))
+    assert [asking.next(), asking.next()] == [[(CloseHead(3), range(0))], [(CloseHead(6), range(0))]]
+    assert asking.next() == []
+    asking.answered()
+    assert asking.next() == [(row(5), range(1))] and asking.next() == []
+    asking.answered(short=False)
+    asking.answered()
+    asking.put(CloseHead(5))
+    assert asking.next() == [(CloseHead(5), range(0))]
+    assert asking.next() == [(row(1, rows=4000), range(PORTION_ROWS, 4000))] and asking.next() == []
+
+
 @given(
     st.lists(
         st.one_of(
@@ -242,10 +263,11 @@ def test_a_pipeline_has_a_step_for_each_stage() -> None:
     ),
     st.integers(1, 3),
     st.booleans(),
+    st.sampled_from([1, 700, sys.maxsize]),
 )
-def test_all_is_asked_once_and_in_order(happens: list[object], stages: int, cuts: bool) -> None:
+def test_all_is_asked_once_and_in_order(happens: list[object], stages: int, cuts: bool, most: int) -> None:
     """Whatever comes when: each session's rows are asked one behind the other, and in the end all of them."""
-    asking = Asking(stages, cuts)
+    asking = Asking(stages, cuts, most=most)
     at = dict.fromkeys(range(1, 5), 0)
     told = dict.fromkeys(range(1, 5), 0)
     under_way: list[bool] = []
@@ -262,6 +284,7 @@ def test_all_is_asked_once_and_in_order(happens: list[object], stages: int, cuts
         if turn.short is not None:
             under_way.append(turn.short)
         assert under_way.count(True) <= stages and under_way.count(False) <= stages + 1
+        assert most > 1 or len(under_way) <= 1
         return bool(turn.portions)
 
     def answer() -> None:

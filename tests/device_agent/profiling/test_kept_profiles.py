@@ -186,6 +186,27 @@ def test_the_disk_is_measured_with_the_rest(tiny: Path) -> None:
     assert json.loads(file.read_text())["read_bytes_s"] == first.read_bytes_s
 
 
+def test_a_disk_that_could_not_be_measured_is_measured_next_time(
+    tiny: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was computed serves meanwhile. A file that an earlier release has kept without a disk is not believed."""
+    checkpoint = Checkpoint.open(tiny)
+
+    def full(folder: Path) -> float:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_profiles, "measured_read", full)
+        assert measured(checkpoint).read_bytes_s == 0.0
+    assert not list(folder().glob("device-*"))
+    good = measured(checkpoint)
+    assert good.read_bytes_s > 0
+    [path] = folder().glob("device-*")
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"read_bytes_s": 0.0}))
+    assert measured(checkpoint).read_bytes_s > 0
+
+
 def test_a_groups_profile_is_kept(cache: Path) -> None:
     """It can be read as it was, and takes the place of the one before, of the same devices."""
     first, second = made_up(TINY, [1e9, 2e9], 1e7), made_up(TINY, [1e9, 3e9], 1e7)
