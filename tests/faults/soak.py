@@ -30,7 +30,7 @@ from faults.household import household
 from faults.page import write
 from faults.records import HERE, SOAK, append, commit
 from faults.soak_clients import KINDS, NEAR, know_answers
-from faults.split import Split, split_site
+from faults.split import SETTINGS, Split, split_site
 from forked import ForkedProcess
 from processes import free_port
 from redis_here import RedisServer
@@ -49,6 +49,10 @@ MORE_FILES: Final = 16
 LONG_MINUTES: Final = 20.0
 """A shorter soak says how memory grew, and is no reason to fail: caches are still filling."""
 SECRETS: Final = {"TRILBY_GATEWAY_TOKEN": "what-gateways-share"}
+PAGES_MB: Final = "128"
+KERNELS: Final = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+"""Pages take memory when they are first used, and oneDNN keeps a kernel for each number of rows, the last 1024 of them:
+both are bounded and fill for hours. They are small here, so that what grows besides can be seen."""
 
 
 @dataclass
@@ -76,7 +80,9 @@ def bed(folder: Path) -> Iterator[Bed]:
     """All of it, ready."""
     with RedisServer() as redis, ExitStack() as stack:
         secrets = {**SECRETS, "TRILBY_REDIS": redis.url}
-        split = stack.enter_context(split_site(folder, gateway_environment=secrets))
+        more: dict[str, Any] = {"cloud_environment": KERNELS, "device_environment": KERNELS}
+        more["cloud_settings"] = (*SETTINGS["cloud_settings"], "--kv-mb", PAGES_MB)
+        split = stack.enter_context(split_site(folder, gateway_environment=secrets, **more))
         port = free_port()
         words = ("--port", str(port), "--log-form", "json")
         second = stack.enter_context(
