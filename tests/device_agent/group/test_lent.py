@@ -143,7 +143,8 @@ def test_what_travels_is_what_was_planned(path: Path) -> None:
 
 def test_who_lends_attention_alone_lends_no_weights(path: Path) -> None:
     """Lenders hold the keys and values of their heads alone, and the home those of all where it computes steps; the
-    home has all weights. Where projections are lent each has its share of them, the home too."""
+    home has all weights. Where projections are lent each has its share of them, the home too. A model that only reads
+    keeps none."""
     checkpoint = Checkpoint.open(path, None)
     spec = checkpoint.spec
     whole = weight_bytes([Whole(0)], 0, 0, spec, "float32")
@@ -153,8 +154,9 @@ def test_who_lends_attention_alone_lends_no_weights(path: Path) -> None:
             assert weights[0] < whole and all(weights)
         else:
             assert weights == [whole, 0, 0]
-        positions = [cache_bytes([layer], place, spec, 10, 4) / (2 * spec.head_dim * 10 * 4) for place in range(3)]
-        assert positions == kept
+        writes = replace(spec, attention="causal")
+        positions = [cache_bytes([layer], place, writes, 10, 4) / (2 * spec.head_dim * 10 * 4) for place in range(3)]
+        assert positions == kept and not any(cache_bytes([layer], place, spec, 10, 4) for place in range(3))
 
 
 @pytest.mark.parametrize("layer", [ATTENTION, PROJECTIONS, replace(ATTENTION, few_rows=ROWS)], ids=["q", "p", "home"])
