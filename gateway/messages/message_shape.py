@@ -80,8 +80,10 @@ class MessageShape:
             if isinstance(event, Delta):
                 yield from self._told(event)
             elif isinstance(event, Finished):
-                yield from self._closed()
+                yield from self._closed(cut=event.reason == "length")
                 reason: StopReason = "stop_sequence" if event.stop else REASONS[event.reason]
+                if reason == "tool_use" and not any(isinstance(each, ToolUseBlock) for each in self._content):
+                    reason = "end_turn"
                 ending = {"stop_reason": reason, "stop_sequence": event.stop or None, "timings": timings_of(event)}
                 self._message = replace(self._message, content=self._content, **ending)
             elif isinstance(event, Complete):
@@ -120,23 +122,31 @@ class MessageShape:
         self._texts.append(text)
         return BlockDelta(len(self._content), piece)
 
-    def _closed(self) -> Iterator[AnyMessageEvent]:
-        """The end of the block that is open, if one is."""
+    def _closed(self, *, cut: bool = False) -> Iterator[AnyMessageEvent]:
+        """The end of the block that is open, if one is; cut: by the answer's length."""
         if not self._kind:
             return
         yield BlockStop(len(self._content))
         text = "".join(self._texts)
         if self._kind == "tool_use":
             assert self._call is not None
-            self._content.append(ToolUseBlock(self._call.id, self._call.name, _input_of(text)))
+            called = _input_of(text)
+            if called is None and not cut:  # Nobody may run a tool with no arguments for it.
+                self._content.append(TextBlock(text))
+            else:
+                self._content.append(
+                    ToolUseBlock(self._call.id, self._call.name, NO_INPUT if called is None else called)
+                )
         else:
             self._content.append(TextBlock(text) if self._kind == "text" else ThinkingBlock(text))
         self._kind, self._texts = "", []
 
 
-def _input_of(text: str) -> msgspec.Raw:
-    """The input of a call; none where its JSON was cut off."""
-    try:
-        return msgspec.Raw(text.encode()) if isinstance(msgspec.json.decode(text), dict) else NO_INPUT
-    except (msgspec.DecodeError, RecursionError):
+def _input_of(text: str) -> msgspec.Raw | None:
+    """The input of a call, a JSON object; None where it is none."""
+    if not text:
         return NO_INPUT
+    try:
+        return msgspec.Raw(text.encode()) if isinstance(msgspec.json.decode(text), dict) else None
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -98,6 +98,26 @@ async def test_a_call_that_is_cut_off_has_no_input(gateway: Any, connected: Any)
     assert reply["content"] == [CONTENT[2] | {"input": {}}] and reply["stop_reason"] == "max_tokens"
 
 
+async def test_a_call_that_is_no_json_is_text(gateway: Any, connected: Any) -> None:
+    """The model has ended it so: a client that ran the tool with nothing would not know; other calls stay."""
+
+    async def wrong(agent: Any, asked: Any) -> None:
+        agent.post(Accepted(asked.request, 5))
+        agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(0, '{"city": 1,}', "call_a", "weather")))
+        if len(asked.prompt) > 1:
+            agent.post(Delta(asked.request, 0, "", 1, call=CallPiece(1, "", "call_b", "time")))
+        agent.post(Finished(asked.request, 0, "tool_calls"))
+        agent.post(Done(asked.request, 5, 1))
+
+    text = {"type": "text", "text": '{"city": 1,}'}
+    more = [*ASK["messages"], {"role": "assistant", "content": "Well."}, {"role": "user", "content": "So?"}]
+    async with connected(gateway, wrong, models=(MODEL,)):
+        alone = (await gateway.http.post("/v1/messages", json=ASK)).json()
+        beside = (await gateway.http.post("/v1/messages", json=ASK | {"messages": more})).json()
+    assert alone["content"] == [text] and alone["stop_reason"] == "end_turn"
+    assert beside["content"] == [text, CONTENT[3]] and beside["stop_reason"] == "tool_use"
+
+
 def test_blocks_are_turns() -> None:
     """What tools gave before what else a user says; a call's input letter for letter."""
     messages: list[dict[str, Any]] = [
