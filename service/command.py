@@ -10,6 +10,7 @@ import click
 from service.certs import command as certs
 from service.chat import command as chat
 from service.huge_pages import with_huge_pages
+from service.python_module import python_module
 from service.serve import command as serve
 from service.version import VERSION
 
@@ -54,7 +55,7 @@ main.add_command(chat, "chat")
 main.add_command(certs, "certs")
 
 
-def _process(name: str, summary: str, *module: str) -> None:
+def _process(name: str, summary: str, module: str, *given: str) -> None:
     @main.command(
         name,
         short_help=summary,
@@ -65,7 +66,7 @@ def _process(name: str, summary: str, *module: str) -> None:
     def start(context: click.Context) -> None:
         # The process takes this one's place, so that signals reach it directly.
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, "-m", *module, *context.args], with_huge_pages())
+        os.execve(sys.executable, [*python_module(module), *given, *context.args], with_huge_pages())
 
 
 _process("gateway", "Run the OpenAI-compatible gateway.", "service.begin", "gateway")

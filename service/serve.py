@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,9 +17,11 @@ import httpx
 
 from service.addresses import host_port, reachable
 from service.children import AFTER_DRAINING_S, Children, Stopped
+from service.lifecycle import listening
 from service.logs import configure_logs
 from service.model_kinds import undivided
 from service.modes import MODES
+from service.python_module import python_module
 from service.served_lines import agents_of, drafting_line, each_of, example, group_lines
 from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line, variable_of
 from service.settings import changed, secrets_of, settings_command, words_of
@@ -132,6 +133,8 @@ def _start(config: ServeConfig, children: Children) -> None:
     began = time.monotonic()
     cloud_port, join_port = _free_port(), _free_port()
     where = _base(config)
+    # Who listens there would be taken for the gateway, and shown its keys. Raises SystemExit, and says what to do.
+    listening(config.host, config.port).close()
     click.echo(f"Starting Trilby with {config.model} ({config.mode}, {config.dtype}) …")
     for name in [each for each in os.environ if each.startswith(ENVIRONMENT_PREFIX) and each.endswith(ENDING.upper())]:
         del os.environ[name]  # What they hold is known already.
@@ -153,7 +156,7 @@ def _start(config: ServeConfig, children: Children) -> None:
     def start(name: str, module: str, side: type[Any], *more: str) -> None:
         common = (side, ProcessSettings, TraceSettings)
         words = [*(word for part in common for word in words_of(shared, part)), *more]
-        children.start(name, [sys.executable, "-m", module, *words])
+        children.start(name, [*python_module(module), *words])
 
     start("gateway", "gateway", GatewaySide, *tls)
     if mode.has_cloud:
@@ -188,7 +191,7 @@ def _start_members(config: ServeConfig, children: Children, where: str, memories
     words += command_line(log_form=config.log_form, device=config.device)
     for name, memory in zip(names, memories, strict=True):
         own = command_line(name=name, memory=memory)
-        children.start(name, [sys.executable, "-m", "device_agent.group.member", *words, *own])
+        children.start(name, [*python_module("device_agent.group.member"), *words, *own])
     return names
 
 

@@ -98,7 +98,7 @@ class ForkedStage(_Child):
     """``subprocess.Popen`` of a stage of a cloud server, forked; what it says is lost."""
 
     def __init__(self, command: Sequence[str], *, env: dict[str, str], **how: Any) -> None:
-        module, *arguments = command[2:]
+        module, *arguments = command[3:]
         given = (module, arguments, os.devnull, dict(env), ForkedProcess.warms)
         child = _FORKS.Process(target=_run, args=given, daemon=True)
         child.start()
@@ -117,7 +117,7 @@ class _Grandchild:
     def __init__(
         self, command: Sequence[str], *, env: dict[str, str], preexec_fn: Callable[[], None], **how: Any
     ) -> None:
-        module, *arguments = command[2:]
+        module, *arguments = command[3:]
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from contextlib import suppress
 import structlog
 
 from cloud_server.stages.stage import StageConfig
+from service.python_module import python_module
 from service.setting_names import ENVIRONMENT_PREFIX
 from service.settings import secrets_of, words_of
 
@@ -42,7 +42,7 @@ class StageProcesses:
         for config in configs:
             # Secrets go by the environment. Ctrl-C reaches only the cloud server, which then stops in order.
             process = subprocess.Popen(
-                [sys.executable, "-m", "cloud_server.stages.stage", *words_of(config, StageConfig)],
+                [*python_module("cloud_server.stages.stage"), *words_of(config, StageConfig)],
                 stdin=subprocess.DEVNULL,
                 env={**environment, **secrets_of(config)},
                 start_new_session=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import httpx
 
 from service.children import Children
+from service.python_module import python_module
 
 START_WITHIN_S: Final = 600.0
 """A large model takes minutes to be read."""
@@ -39,7 +39,7 @@ async def cloud_process(settings: Sequence[str], token: str) -> AsyncIterator[st
     children = Children()
     os.environ["TRILBY_CLOUD_TOKEN"] = token  # Others on the machine could read a command line.
     where = ["--host", LOOPBACK, "--port", str(port), "--log-level", "error"]
-    children.start("cloud", [sys.executable, "-m", "service.begin", "cloud_server", *settings, *where])
+    children.start("cloud", [*python_module("service.begin"), "cloud_server", *settings, *where])
     try:
         await _ready(f"http://{LOOPBACK}:{port}/health", children)
         children.ready("cloud")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +27,7 @@ from peers.board import PeerLost
 from service.bars import Bars
 from service.children import Children
 from service.logs import configure_logs
+from service.python_module import python_module
 from service.settings import settings_command, words_of
 from service.stopping import end_at_once
 from split_model.checkpoint import Checkpoint
@@ -79,7 +79,7 @@ def _several(config: ProfileConfig, checkpoint: Checkpoint, told: Told) -> Profi
     def start(where: str) -> None:
         for name in names[1:]:
             words = [*words_of(each, MeasureSettings), "--name", name, "--join", where]
-            children.start(name, [sys.executable, "-m", "device_agent.profiling.member", *words])
+            children.start(name, [*python_module("device_agent.profiling.member"), *words])
 
     def look() -> None:
         ended = children.ended()

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -18,6 +17,7 @@ from typing import IO, Any, Final
 
 from service.doctor.config import DoctorConfig
 from service.doctor.finding import Finding, Say, finding_in
+from service.python_module import python_module
 from service.setting_names import ENDING, ENVIRONMENT_PREFIX, command_line
 from service.settings import secrets_of, words_of
 
@@ -40,15 +40,19 @@ def examined(
     unreachable: Collection[str],
     say: Say,
     doing: Callable[[str], object],
-    command: Sequence[str] = (sys.executable, "-m", MODULE),
+    command: Sequence[str] = (),
 ) -> None:
     """Have all looked at that needs PyTorch or the wire, and tell what is found; ``doing`` is told what is looked at.
 
     Args:
         unreachable: links that were tried in vain, and need not be again.
-        command: what is started, in front of the settings.
+        command: what is started, in front of the settings; else the module for that.
     """
-    words = [*command, *words_of(config, DoctorConfig), *command_line(unreachable=tuple(unreachable))]
+    words = [
+        *(command or python_module(MODULE)),
+        *words_of(config, DoctorConfig),
+        *command_line(unreachable=tuple(unreachable)),
+    ]
     child = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(config)
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
@@ -29,6 +31,26 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     serving = Serving(tmp_path / "log", "--model", str(tmp_path / "nothing"), forked=True)
     assert serving.process.wait(READY_WITHIN_S) != 0
     assert "nothing" in serving.log.read_text() and "Traceback" not in serving.log.read_text()
+
+
+def test_who_listens_there_already_is_not_taken_for_its_gateway(tmp_path: Path) -> None:
+    """Nor shown its keys, and nothing is begun: the port is named, and what to do."""
+    asked = list[bytes]()
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(str(self.headers).encode())
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        words = ("--mode", "local", "--port", str(other.server_port), "--api-keys", "a-secret-key")
+        serving = Serving(tmp_path / "log", *words, forked=True)
+        assert serving.process.wait(READY_WITHIN_S) != 0
+        other.shutdown()
+    said = serving.log.read_text()
+    assert "Cannot listen on" in said and "Choose another --port" in said and "Traceback" not in said and not asked
 
 
 @pytest.mark.parametrize("command", [main, serve, chat, gateway, cloud, device], ids=lambda command: command.name)

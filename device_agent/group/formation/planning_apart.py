@@ -23,6 +23,7 @@ from device_agent.planning.plan import GroupPlan
 from device_agent.planning.profile import Profile
 from device_agent.planning.shape import ModelShape
 from device_agent.planning.task import Task, Work
+from service.python_module import python_module
 
 WITHIN_S: Final = 300.0
 """Beside members that compute a process of low priority gets little; one that takes longer is ended."""
@@ -55,8 +56,7 @@ async def made_apart(wish: Wish) -> tuple[GroupPlan | None, GroupPlan | None] | 
     """See ``Made``; None where there is no plan at all, or the process has not made one. It ends with
     whoever awaits this."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "device_agent.group.formation.planning_apart"),
+        *python_module("device_agent.group.formation.planning_apart"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
