@@ -279,6 +279,18 @@ async def test_a_lane_says_how_much_it_shows(browser: Any) -> None:
             await looked.until(f"{label} === '0 chunks and {words}'")
 
 
+async def test_a_lane_does_not_show_what_nobody_told(browser: Any) -> None:
+    """Of a request that was there before the page, and of the time for which the page was not told anything."""
+    label = "document.querySelector('#requests canvas').getAttribute('aria-label')"
+    async with alone(browser) as looked:
+        await looked.told(whole(AGENT, requests=[REQUEST]), begins=True)
+        await looked.until(f"{label} === '0 chunks and 0 rounds in the last 0 seconds'")
+        await looked.told(change(at=NOW + 5_000, requests=[REQUEST]))
+        await looked.until(f"{label} === '0 chunks and 0 rounds in the last 5 seconds'")
+        await looked.told(whole(AGENT, requests=[REQUEST], at=NOW + 60_000))
+        await looked.until(f"{label} === '0 chunks and 0 rounds in the last 0 seconds'")
+
+
 POINTS = """
 {
   const paper = CanvasRenderingContext2D.prototype;

@@ -67,7 +67,7 @@ function state(word, text) {
 }
 
 let hidden = 0;
-document.addEventListener("visibilitychange", () => {
+function look() {
   clearTimeout(hidden);
   if (document.hidden) {
     hidden = setTimeout(() => feed.pause(), HIDDEN_MS);
@@ -75,7 +75,9 @@ document.addEventListener("visibilitychange", () => {
     feed.resume();
     showSoon();
   }
-});
+}
+document.addEventListener("visibilitychange", look);
+if (document.hidden) look(); // Opened in the background it is told nothing of that.
 window.addEventListener("resize", showSoon);
 document.addEventListener("keydown", (event) => {
   // Elsewhere the key closes a window or a list, or takes back what an input method has begun.

@@ -5,7 +5,7 @@ const RATE_MS = 4_000; // over which rates are means
 const OVER_MS = 4_000; // for which a request that is over is still shown
 const MAX_MARKS = 2000; // of one request: a hundred rounds a second
 const MAX_ALL_MARKS = 60_000; // of all, each of which may have as many
-const MAX_INCIDENTS = 100;
+const MAX_INCIDENTS = 200; // a gateway keeps 100 of what concerns everybody, and as many others
 const HISTORY = 60;
 const STALE_MS = 60_000; // after which a rate that nobody has asked for is forgotten
 
@@ -41,7 +41,7 @@ export class Store {
     if (name === "whole") this.startOver(data);
     for (const agent of data.agents ?? []) this.agents.set(agent.id, agent);
     for (const id of data.agents_gone ?? []) this.agents.delete(id);
-    for (const request of data.requests ?? []) this.request(request);
+    for (const request of data.requests ?? []) this.request(request, name === "whole" ? now : 0);
     for (const id of data.requests_gone ?? []) {
       const request = this.requests.get(id);
       if (request) request.over = now;
@@ -62,12 +62,14 @@ export class Store {
     this.rates.clear();
     for (const [id, request] of this.requests) {
       if (!there.has(id)) request.over ??= this.now;
+      request.since = this.now; // What came since the last word is not told.
     }
   }
 
-  request(told) {
+  // from: since when all marks of it are told, where it is new here.
+  request(told, from) {
     const known = this.requests.get(told.id);
-    const { marks, since } = known ?? { marks: [], since: 0 }; // Since then all marks are kept.
+    const { marks, since } = known ?? { marks: [], since: from }; // Since then all marks are kept.
     this.requests.set(told.id, { ...told, marks, since, over: null });
   }
 
