@@ -144,7 +144,7 @@ def answer(
             if response.status_code != 200:
                 response.read()
                 raise ServerError(refusal(response))
-            for line in response.iter_lines():
+            for line in lines_of(response.iter_bytes()):
                 if not line.startswith("data: ") or line == "data: [DONE]":
                     continue
                 chunk = json.loads(line[len("data: ") :])
@@ -159,6 +159,18 @@ def answer(
         raise ServerError(unreachable(client.base_url, error)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ServerError(NOT_OPENAI) from error
+
+
+def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
+    """A stream's lines. They end with a line feed and with nothing else: texts may have other signs that end lines
+    elsewhere, and JSON need not write them as numbers. Raises ValueError for what is no text."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.decode().removesuffix("\r")
+    if rest:
+        yield rest.decode()
 
 
 command = settings_command(ChatConfig, run, name="chat", examples=EXAMPLES)

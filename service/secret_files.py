@@ -100,7 +100,7 @@ def read_secret(path: str, *, many: bool) -> str:
     if len(data) > MAX_BYTES:
         raise BadSecretFile(f"{path} has more than {MAX_BYTES} bytes: it holds something else")
     try:
-        lines = [line.strip() for line in data.decode().splitlines() if line.strip()]
+        lines = [line.strip() for line in data.decode("utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         raise BadSecretFile(f"{path} is not text in UTF-8") from error
     if not lines:

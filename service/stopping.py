@@ -1,7 +1,9 @@
 """What the signals that stop a process mean, in every process of Trilby.
 
-SIGTERM drains: nothing new is taken, what is open is finished, up to a limit. Ctrl-C (SIGINT) stops at once, in order,
-and a second one hard. Who wants SIGINT ignored, as a shell does for what it starts in the background, has it ignored.
+SIGTERM drains: nothing new is taken, what is open is finished, up to a limit. So does the end of the terminal (SIGHUP):
+where a system does not end the children of a process that has gone, they would stay. Ctrl-C (SIGINT) stops at once, in
+order, and a second one hard. Who wants SIGINT or SIGHUP ignored, as a shell does for what it starts in the background
+and nohup for what is to stay, has it ignored.
 """
 
 from __future__ import annotations
@@ -108,5 +110,5 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _taken() -> list[signal.Signals]:
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    return [signal.SIGTERM] if ignored else [signal.SIGTERM, signal.SIGINT]
+    others = [signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    return [signal.SIGTERM, *(each for each in others if signal.getsignal(each) is not signal.SIG_IGN)]

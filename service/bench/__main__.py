@@ -19,7 +19,7 @@ from service.bench.plot import plot
 from service.bench.prompts import BadPrompts, drawn, read
 from service.bench.report import facts, remarks, table
 from service.settings import settings_command
-from service.stopping import end_at_once
+from service.stopping import end_in_order
 from service.version import VERSION
 
 REDRAW_S = 0.5
@@ -35,7 +35,7 @@ trilby bench --prompts prompts.jsonl --max-tokens 128 --ignore-eos --goodput ttf
 
 def run(config: BenchConfig) -> None:
     """Measure and print."""
-    end_at_once()
+    end_in_order()
     config = config.seeded()
     try:
         prompts = read(config.prompts) if config.prompts else drawn(config.words, config.seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.chat import Said, show, summed_up
+from service.chat import Said, lines_of, show, summed_up
 
 
 def details(accepted: Any, rejected: Any) -> dict[str, Any]:
@@ -30,6 +30,15 @@ def details(accepted: Any, rejected: Any) -> dict[str, Any]:
 def test_one_line_from_any_servers_usage(usage: dict[str, Any], line: str) -> None:
     """Tokens always, drafts where there were any, nothing where nothing is known."""
     assert summed_up(usage) == line
+
+
+def test_lines_of_a_stream_end_with_a_line_feed_alone() -> None:
+    """However it is cut: other signs that end lines elsewhere are parts of what is said."""
+    stream = 'data: {"a": "x\u2028y\u0085z"}\r\n\ndata: é\x0b\nlast'
+    wanted = ['data: {"a": "x\u2028y\u0085z"}', "", "data: é\x0b", "last"]
+    data = stream.encode()
+    for step in (1, 3, len(data)):
+        assert list(lines_of(data[at : at + step] for at in range(0, len(data), step))) == wanted
 
 
 def test_thoughts_are_shown_before_the_answer_and_are_no_part_of_it(capsys: pytest.CaptureFixture[str]) -> None:

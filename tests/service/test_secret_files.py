@@ -36,10 +36,17 @@ def call(*arguments: str, **variables: str) -> tuple[Config | None, str]:
 
 
 @pytest.mark.parametrize(
-    ("held", "token"), [(b"one", "one"), (b"  one two \n\n", "one two"), (b"\xc3\xa4\r\n", "ä"), (b"a,b", "a,b")]
+    ("held", "token"),
+    [
+        (b"one", "one"),
+        (b"  one two \n\n", "one two"),
+        (b"\xc3\xa4\r\n", "ä"),
+        (b"a,b", "a,b"),
+        (b"\xef\xbb\xbfone\r\n", "one"),
+    ],
 )
 def test_a_secret_from_a_file(held: bytes, token: str, tmp_path: Path) -> None:
-    """By flag and by variable; blanks and line ends around it are not part of it."""
+    """By flag and by variable; blanks, line ends and the mark that Windows begins a text with are not part of it."""
     file = tmp_path / "token"
     file.write_bytes(held)
     assert call("--token-file", str(file))[0] == Config(token=token)

@@ -22,6 +22,7 @@ LATER = SAME_S + 0.1
     [
         ([(signal.SIGTERM, 99.0)], DRAIN),
         ([(signal.SIGTERM, 99.0), (signal.SIGTERM, 0.1)], DRAIN),
+        ([(signal.SIGHUP, 99.0), (signal.SIGTERM, 0.1)], DRAIN),
         ([(signal.SIGTERM, 99.0), (signal.SIGTERM, LATER)], AT_ONCE),
         ([(signal.SIGTERM, 99.0), (signal.SIGTERM, LATER), (signal.SIGTERM, LATER)], AT_ONCE),
         ([(signal.SIGINT, 99.0)], AT_ONCE),
@@ -50,18 +51,27 @@ def test_signals_are_told_and_given_back() -> None:
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
 
 
-def test_what_is_ignored_stays_so() -> None:
-    """SIGINT means nothing to who was started with it ignored."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_is_ignored_stays_so(number: signal.Signals) -> None:
+    """It means nothing to who was started with it ignored, as by a shell in the background or by nohup."""
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         told: list[Urgency] = []
         with stop_signals(told.append):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             assert told == []
             os.kill(os.getpid(), signal.SIGTERM)
         assert told == [DRAIN]
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
+
+
+def test_the_end_of_the_terminal_drains() -> None:
+    """Whoever has begun others has time to end them."""
+    told: list[Urgency] = []
+    with stop_signals(told.append):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert told == [DRAIN]
 
 
 BEGINNING = """
