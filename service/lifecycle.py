@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from service.addresses import host_port
 from service.stopping import AT_ONCE_S, LAST_BYTES_S, Urgency, stop_signals
 from service.tls_server import TlsAcceptor, TlsHttp
+from service.websockets import BoundedWebSocket
 from tls.contexts import Tls
 
 UNREAD_WITHIN_MS = 30_000
@@ -128,7 +129,7 @@ def serve(
         log_level="warning",
         access_log=False,
         http="h11",  # Its limit on headers is kept; httptools has none.
-        ws="websockets-sansio",
+        ws=BoundedWebSocket,
         ws_max_size=max_frame_bytes,
         ws_max_queue=4,
         ws_per_message_deflate=False,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -22,7 +24,11 @@ BACKLOG: Final = 2048
 """Connections that the kernel keeps for whoever accepts them; as many as uvicorn has it keep."""
 
 MAX_GREETING: Final = 256
-"""Handshakes under way, each of which takes a round trip or two; beyond it the oldest is given up for the newest."""
+"""Handshakes under way, each of which takes a round trip or two; beyond it the oldest of the address with most of them
+is given up for the newest."""
+
+IPV6_SITE: Final = 64
+"""Bits of an IPv6 address that tell one site from another; whoever has one address of a site has all of them."""
 
 NO_FILES_S: Final = 0.2
 """Where no more files can be opened, which may be for a moment: until it is tried again."""
@@ -52,8 +58,8 @@ class TlsAcceptor:
         self._context = tls.listening()
         self._protocol = protocol
         self._often = SparingLog()
-        self._greeting: dict[asyncio.Task[None], None] = {}
-        """The one that has been at it for longest is the first."""
+        self._greeting: dict[asyncio.Task[None], str] = {}
+        """Whose they are. The one that has been at it for longest is the first."""
 
     async def accept(self, listener: socket.socket) -> None:
         """From a listener, until it is cancelled."""
@@ -66,10 +72,17 @@ class TlsAcceptor:
                 await asyncio.sleep(NO_FILES_S)
                 continue
             task = asyncio.create_task(self._greet(connection, str(where[0])))
-            self._greeting[task] = None
-            task.add_done_callback(self._greeting.pop)
+            self._greeting[task] = _site_of(str(where[0]))
+            task.add_done_callback(lambda done: self._greeting.pop(done, None))
             if len(self._greeting) > MAX_GREETING:
-                next(iter(self._greeting)).cancel()
+                self._give_up_one()
+            await asyncio.sleep(0)  # While there are some to accept, accepting does not let others run.
+
+    def _give_up_one(self) -> None:
+        counts = Counter(self._greeting.values())
+        oldest = max(self._greeting, key=lambda each: counts[self._greeting[each]])  # Of several the first.
+        del self._greeting[oldest]
+        oldest.cancel()
 
     async def _greet(self, connection: socket.socket, address: str) -> None:
         try:
@@ -79,6 +92,14 @@ class TlsAcceptor:
         except OSError as error:  # Those of TLS, and of who hangs up, or takes too long.
             reason = why(error, dialled=False)
             self._often.warning("no TLS with who dials", reason, address=address, why=reason)
+
+
+def _site_of(address: str) -> str:
+    """Whose an address is taken to be: an IPv4 address for itself, an IPv6 one for its whole site."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed, IPV6_SITE), strict=False))
 
 
 def certified(connection: HTTPConnection) -> str | None:

@@ -231,7 +231,10 @@ class Connection:
         """The frame that tells the peer why the connection ends; None when the peer itself is gone."""
         if self.failure is None or self.failure.code is Code.LOST:
             return None
-        return encode(Failed(self.failure.code.value, self.failure.message[:MAX_TEXT]), (), self._sent_frames)
+        told = encode(Failed(self.failure.code.value, self.failure.message[:MAX_TEXT]), (), self._sent_frames)
+        if self.padding is not None:
+            self.padding.pad(told)
+        return told
 
     def _check_number(self, number: int) -> None:
         # The websocket keeps order; whatever stands between the two sides may not. A lost, doubled or swapped frame

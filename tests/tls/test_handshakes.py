@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 import structlog
 import uvicorn
 from certificates import not_yet_valid, shown
+from clouds import until
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
@@ -165,6 +167,30 @@ async def test_silence_keeps_nobody_out(lab: Path, monkeypatch: pytest.MonkeyPat
             assert await asyncio.wait_for(reader.read(), contexts.HANDSHAKE_WITHIN_S / 2) == b""
         for _, writer in silent:
             writer.close()
+
+
+async def test_a_burst_of_silence_keeps_no_other_address_out(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come at once there are no more handshakes under way than may be, and those that are given up are of
+    the address with most."""
+    monkeypatch.setattr(tls_server, "MAX_GREETING", 20)
+    acceptors = list[tls_server.TlsAcceptor]()
+    begin = tls_server.TlsAcceptor.__init__
+
+    def begun(self: tls_server.TlsAcceptor, *given: Any) -> None:
+        begin(self, *given)
+        acceptors.append(self)
+
+    monkeypatch.setattr(tls_server.TlsAcceptor, "__init__", begun)
+    async with served(shown(lab, "here")) as port:
+        other, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        silent = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for _ in range(100)))
+        await until(lambda: len(acceptors[0]._greeting) == 20)
+        for reader, _ in silent[:70]:
+            assert await asyncio.wait_for(reader.read(), contexts.HANDSHAKE_WITHIN_S / 2) == b""
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(other.read(), 0.3)
+        for each in (writer, *(writer for _, writer in silent)):
+            each.close()
 
 
 async def test_files_are_looked_at_again(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
