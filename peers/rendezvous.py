@@ -96,13 +96,11 @@ class Rendezvous:
             async with running(LibraryTransport(websocket), Role.HOST, PEER_LINK) as stream:
                 asked = challenge()
                 stream.post(asked)
-                try:
-                    said = (await stream.receive()).message
-                finally:
-                    self.crowd.leave(websocket)
+                said = (await stream.receive()).message
                 assert isinstance(said, PeerHello)
                 try:
                     check_member(self._secret, asked, said)
+                    self.crowd.leave(websocket)  # Else its place is free once its socket is gone.
                     self._check_room(said.name)
                 except ConnectionFailed as failure:
                     told = True

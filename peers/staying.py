@@ -8,6 +8,7 @@ from random import random
 
 import structlog
 
+from peers.membership import Unproved
 from wire.backoff import delay_s
 from wire.errors import REFUSALS, ConnectionFailed
 
@@ -31,17 +32,19 @@ async def stay(
 
     Raises ``ConnectionFailed`` where another visit would not help, or none is wanted.
     """
-    attempt = 0
+    attempt, ever = 0, False
 
     def welcomed() -> None:
-        nonlocal attempt
-        attempt = 0
+        nonlocal attempt, ever
+        attempt, ever = 0, True
 
     while True:
         try:
             await visit(welcomed)
         except ConnectionFailed as failure:
-            if not again or failure.code in REFUSALS or isinstance(failure, ends):
+            # Once there was a place, whoever else listens there now, and has proved nothing, ends nobody's stay.
+            refused = failure.code in REFUSALS and not (ever and isinstance(failure, Unproved))
+            if not again or refused or isinstance(failure, ends):
                 raise
             log.info("no place in the group, dialling again", why=failure.message)
         await asyncio.sleep(delay_s(min(attempt, slowest), random()))
