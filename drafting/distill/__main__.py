@@ -32,7 +32,8 @@ Text is plain (.txt and anything else) or one JSON object a line (.jsonl):
   {"text": "..."}
 Plain text is cut into prompts, from 16 to 256 tokens long, that the model goes on with in its own words.
 
-A run that was stopped goes on when it is started again with the same options.
+A run that was stopped goes on when it is started again with the same options: behind the last stage that was done
+(answers, features), and within training where it was kept last.
 """
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
