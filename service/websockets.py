@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+CLOSED_WITHIN_S: Final = 2.0
+"""A peer that has been told the end and has not hung up by then is hung up on: who is refused at the door costs a file
+no longer. Else it is ten seconds."""
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Reads no further from who pings and does not read the answers. Each ping is answered at once, whatever waits to
     be sent already: a stranger could have this process keep all that it ever sends it."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody has connected."""
+        super().connection_made(transport)
+        self.close_timeout = CLOSED_WITHIN_S
 
     def handle_ping(self) -> None:
         """Answer a ping; the next one once the answers are away."""
