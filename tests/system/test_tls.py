@@ -107,8 +107,8 @@ def test_a_chat_through_all_of_it(lab: Path, tmp_path: Path) -> None:
             assert "--tls-cert" in asyncio.run(told(url, shown(lab), hello))
             assert "its log says" in asyncio.run(told(url, shown(lab / "other", "kitchen", lab / "ca.crt"), hello))
             assert "has signed the certificate" in asyncio.run(told(url, shown(lab / "other"), hello))
-        for name in ("gateway", "cloud_server"):
-            assert "has signed the certificate" in (tmp_path / f"{name}.log").read_text()
+        logs = [tmp_path / f"{name}.log" for name in ("gateway", "cloud_server")]
+        wait_until(lambda: all("has signed the certificate" in log.read_text() for log in logs))
 
 
 def test_a_group_by_certificates(lab: Path, tmp_path: Path) -> None:
