@@ -132,25 +132,33 @@ class GrammarMasks:
         return self._after(text).may is None
 
     def close(self) -> None:
-        """The answer is over: nothing of it is kept, and nobody looks further. Safe to call twice."""
-        with self._lock:
-            self._over = True
-            self._known.clear()
-            self._begin_again()
+        """The answer is over: nothing of it is kept, and nobody looks further. Safe to call twice, and on the event
+        loop: whoever has the parser lets go of all behind it."""
+        self._over = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._known.clear()
+                self._begin_again()
+            finally:
+                self._lock.release()
 
     @contextmanager
     def _parser(self, text: Sequence[int]) -> Iterator[None]:
         """Nobody else has the parser, and what it takes counts. Raises ``FormFailed`` where that is too much."""
-        with self._lock:
+        try:
+            with self._lock:
+                if self._over:
+                    raise self._failed("it is over")
+                began = thread_time()
+                try:
+                    yield
+                finally:
+                    self._spent_s += thread_time() - began
+                if self._spent_s > FIRST_S + EACH_S * max(len(text), self._looked):
+                    raise self._failed("it takes too long; one that has each text in one way only is quicker")
+        finally:
             if self._over:
-                raise self._failed("it is over")
-            began = thread_time()
-            try:
-                yield
-            finally:
-                self._spent_s += thread_time() - began
-            if self._spent_s > FIRST_S + EACH_S * max(len(text), self._looked):
-                raise self._failed("it takes too long; one that has each text in one way only is quicker")
+                self.close()
 
     def _after(self, text: Sequence[int]) -> _After:
         key = tuple(text)

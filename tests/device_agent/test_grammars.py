@@ -355,6 +355,16 @@ async def test_nothing_is_kept_of_a_choice_that_is_over(drafters: Drafters, monk
         made[0].barred([])
 
 
+def test_an_answer_that_ends_waits_for_nobody_who_looks_ahead() -> None:
+    """Whoever has the parser then lets go of what it has found."""
+    masks = masks_of(FORMS["choice"])
+    with masks._parser([]):
+        masks._known[1, 2] = grammar_masks._After(None)
+        masks.close()
+        assert masks._known
+    assert not masks._known
+
+
 async def test_a_form_that_has_come_to_a_limit_is_compiled_anew(drafters: Drafters) -> None:
     """A request with many tokens is refused, for what was tried of it; a short one in the same form is answered."""
     asked = Grammar("grammar", 'root ::= root root | "a" |', "guided")
