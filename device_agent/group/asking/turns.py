@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -105,10 +104,8 @@ class GroupTurns(Generic[Item]):
         self._short_rows = SHORT_READ_ROWS if reads else SHORT_ROWS
         self._batch_rows = MAX_BATCHED * SHORT_READ_ROWS if reads else BATCH_ROWS
         self._waiting: list[_Waiting[Item]] = []
-        self._short, self._long = 0, 0
-        """Steps of each kind that are not answered."""
-        self._rows: dict[bool, deque[int]] = {True: deque(), False: deque()}
-        """The rows of short ones, and of long ones, in order."""
+        self._short, self._long = deque[int](), deque[int]()
+        """The rows of each step of its kind that is not answered, in order."""
         self._long_was_last = True
         self._decoding: set[int] = set()
         """Sessions of the last short step."""
@@ -150,25 +147,25 @@ class GroupTurns(Generic[Item]):
                 return GroupTurn((Portion(each.item, range(0)),))
         short = [each for each in free if each.short]
         long = [each for each in free if not each.short]
-        takes_long = bool(long) and self._long < (1 if self._others(long[0]) else self._stages + 1)
-        if short and self._short < self._stages and (self._long_was_last or not takes_long):
+        takes_long = bool(long) and len(self._long) < (1 if self._others(long[0]) else self._stages + 1)
+        if short and len(self._short) < self._stages and (self._long_was_last or not takes_long):
             wait_s = self._ready_at + PATIENCE * self._step_s - now
             gathers = self._away and self._stages == 1 and self.only is None
             if gathers and wait_s > 0 and len(short) < MAX_BATCHED:
                 return GroupTurn(wait_s=wait_s)
             taken = self._taken(short)
-            return GroupTurn(self._batch(taken, now), short=True) if self._fits(taken) else GroupTurn()
-        if not takes_long or not self._fits_rows(self._end(long[0]) - long[0].sent):
-            return GroupTurn()
-        return GroupTurn((self._portion(long[0]),), short=False)
+            if self._fits(sum(each.rows for each in taken)):
+                return GroupTurn(self._batch(taken, now), short=True)
+        elif takes_long and self._fits(self._end(long[0]) - long[0].sent):
+            return GroupTurn((self._portion(long[0]),), short=False)
+        return GroupTurn()
 
     def answered(self, short: bool, now: float) -> None:
         """A step has been answered, those of its kind in order."""
-        self._rows[short].popleft()
         if not short:
-            self._long -= 1
+            self._long.popleft()
             return
-        self._short -= 1
+        self._short.popleft()
         took = now - self._sent_at.pop(0)
         self._step_s = SMOOTHING * self._step_s + (1 - SMOOTHING) * took if self._step_s else took
         back = {each.head.session for each in self._waiting if isinstance(each.head, RowsHead)}
@@ -197,12 +194,9 @@ class GroupTurns(Generic[Item]):
         """Whether others than this one's session decode."""
         return bool(self._decoding - waiting.subjects)
 
-    def _fits(self, taken: Sequence[_Waiting[Item]]) -> bool:
-        return self._fits_rows(sum(each.rows for each in taken))
-
-    def _fits_rows(self, rows: int) -> bool:
+    def _fits(self, rows: int) -> bool:
         """Whether so many rows may go beside what is under way."""
-        under_way = sum(map(sum, self._rows.values()))
+        under_way = sum(self._short) + sum(self._long)
         return not under_way or under_way + rows <= self._most_rows
 
     def _taken(self, short: list[_Waiting[Item]]) -> list[_Waiting[Item]]:
@@ -218,8 +212,7 @@ class GroupTurns(Generic[Item]):
     def _batch(self, taken: list[_Waiting[Item]], now: float) -> tuple[Portion[Item], ...]:
         self._waiting = [each for each in self._waiting if each not in taken]
         self._decoding = {number for each in taken for number in each.subjects}
-        self._short += 1
-        self._rows[True].append(sum(each.rows for each in taken))
+        self._short.append(sum(each.rows for each in taken))
         self._sent_at.append(now)
         self._long_was_last = False
         return tuple(Portion(each.item, range(each.rows)) for each in taken)
@@ -233,11 +226,10 @@ class GroupTurns(Generic[Item]):
     def _portion(self, waiting: _Waiting[Item]) -> Portion[Item]:
         end = self._end(waiting)
         portion = Portion(waiting.item, range(waiting.sent, end))
-        self._rows[False].append(len(portion.rows))
+        self._long.append(len(portion.rows))
         waiting.sent = end
         if end == waiting.rows:
             self._waiting.remove(waiting)
-        self._long += 1
         self._long_was_last = True
         return portion
 
