@@ -45,8 +45,8 @@ class AnswerText:
 
     @property
     def held(self) -> int:
-        """Characters that have come and are not shown yet, where all is said."""
-        return self._come - self._shown
+        """Characters that have come and are not shown yet; 0 where not all is said."""
+        return self._come - self._shown if self._reader is None else 0
 
     @property
     def reason(self) -> Literal["stop", "tool_calls"]:
