@@ -82,7 +82,7 @@ class DrainingServer(uvicorn.Server):
         """Whether to stop; asked ten times a second."""
         if self._failure() is not None:
             self._stop(Urgency.AT_ONCE)
-        return await super().on_tick(counter) or self.should_exit
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
