@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from typing import Any
@@ -12,11 +13,23 @@ LONG = 24 * 2**20
 """Characters: more than the kernel takes for a client that does not read."""
 
 
+def begin(agent: Any, asked: Any, length: int) -> None:
+    """An answer of so many signs, ``2**20`` in each piece."""
+    agent.post(Accepted(asked.request, 1))
+    for _ in range(length // 2**20):
+        agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
+
+
+async def read(client: socket.socket, length: int) -> None:
+    """Read so many of its signs, and what is between."""
+    came = 0
+    while came < length:
+        came += (await asyncio.get_running_loop().sock_recv(client, 2**20)).count(b"x")
+
+
 async def much(agent: Any, asked: Any) -> None:
     """A script: a long answer, complete at once."""
-    agent.post(Accepted(asked.request, 1))
-    for _ in range(LONG // 2**20):
-        agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
+    begin(agent, asked, LONG)
     agent.post(Finished(asked.request, 0, "stop"))
     agent.post(Done(asked.request, 1, LONG // 2**20))
 

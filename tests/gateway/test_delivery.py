@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from gateway_unread import LONG, asking, ends, much
+from gateway_unread import LONG, asking, begin, ends, much, read
 from structlog.testing import capture_logs
 from websockets.asyncio.client import connect
 
@@ -113,23 +113,19 @@ async def test_a_client_that_does_not_read_a_whole_answer_is_given_up(serving: A
 
 async def test_a_client_that_does_not_read_the_end_of_a_stream_is_given_up(serving: Any, connected: Any) -> None:
     """Where it is long, and all before it was read."""
-    read = asyncio.Event()
+    go_on = asyncio.Event()
 
     async def repeated(agent: Any, asked: Any) -> None:
-        agent.post(Accepted(asked.request, 1))
-        for _ in range(REPEATED // 2**20):
-            agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
-        await read.wait()
+        begin(agent, asked, REPEATED)
+        await go_on.wait()
         agent.post(Finished(asked.request, 0, "stop"))
         agent.post(Done(asked.request, 1, REPEATED // 2**20))
 
-    loop, body = asyncio.get_running_loop(), {"input": "Hi", "stream": True}
+    body = {"input": "Hi", "stream": True}
     async with serving(GatewayConfig(client_within_s=1.0)) as gateway, connected(gateway, repeated):
         with capture_logs() as logs, asking(gateway, "/v1/responses", body) as client:
-            came = 0
-            while came < REPEATED:
-                came += (await loop.sock_recv(client, 2**20)).count(b"x")
-            read.set()
+            await read(client, REPEATED)
+            go_on.set()
             await gateway.until(lambda: ends(logs))
             assert ends(logs) == ["aborted"]
         reply = await gateway.http.post("/v1/responses", json=body)
@@ -141,22 +137,18 @@ async def test_an_answer_that_is_cut_is_over_at_the_agent(
 ) -> None:
     """At once, however long its client takes to read what it has."""
     monkeypatch.setattr(answer_module, "MAX_WHOLE_LOGPROBS", 0)
-    read = asyncio.Event()
+    go_on = asyncio.Event()
 
     async def goes_on(agent: Any, asked: Any) -> None:
-        agent.post(Accepted(asked.request, 1))
-        for _ in range(REPEATED // 2**20):
-            agent.post(Delta(asked.request, 0, "x" * 2**20, 1))
-        await read.wait()
+        begin(agent, asked, REPEATED)
+        await go_on.wait()
         agent.post(Delta(asked.request, 0, "x", 1, [scripts.logprob("x", 0)]))
 
-    loop, body = asyncio.get_running_loop(), {"input": "Hi", "stream": True}
+    body = {"input": "Hi", "stream": True}
     async with serving(GatewayConfig(client_within_s=600)) as gateway, connected(gateway, goes_on) as agent:
         with asking(gateway, "/v1/responses", body) as client:
-            came = 0
-            while came < REPEATED:
-                came += (await loop.sock_recv(client, 2**20)).count(b"x")
-            read.set()
+            await read(client, REPEATED)
+            go_on.set()
             await gateway.until(lambda: agent.cancelled == [agent.asked[0].request])
             assert gateway.roster.running == 0 and gateway.dispatcher._open
 
